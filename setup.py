@@ -76,7 +76,8 @@ class CMakeBuild(build_ext):
             *("-DALTORCH_EXTENSION=ON", "-DALTORCH_SHIMS=ON"),
             f"-DALTORCH_PACKAGE_DIR={package}",
             f"-DALTORCH_OUTPUT_DIR={package / 'lib'}",
-            # Named anew each time: an isolated build's tools lie in a folder that is gone the next time.
+            # Named anew each time: an isolated build's tools lie in a folder that is gone the next
+            # time.
             f"-DCMAKE_MAKE_PROGRAM={ninja}",
         ]
         if not self.inplace:

@@ -79,7 +79,8 @@ def share_of_links(results: Results) -> float | None:
     row = staged(results)
     if row is None:
         return None
-    # Down: the others' shares, and the own result. Up: the others' parts of the own share, and their results.
+    # Down: the others' shares, and the own result. Up: the others' parts of the own share, and
+    # their results.
     copied = row["bytes"] * (1 + CASES["all_reduce"].bus_factor(row["ranks"]))
     return float(100 * copied / (row["device_us"] * 1e3) / (2 * row["link_GBps"]))
 

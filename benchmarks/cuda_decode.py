@@ -54,7 +54,8 @@ class Layer:
         return join(functional.linear(inner, self.down), x)
 
 
-# The step between two layers. It adds the output parts of all ranks to x, and returns the norm of the sum and the sum.
+# The step between two layers. It adds the output parts of all ranks to x, and returns the norm of
+# the sum and the sum.
 Join = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -111,7 +112,8 @@ def measure(groups: dict[str, dist.ProcessGroup], batch: int, here: torch.device
     results = {contender.name: contender.out.float() for contender in taking if contender.name != "fake"}
     first = next(iter(results.values()))
     for name, result in results.items():
-        # Every library rounds sums of bfloat16 in its own places, the more of them the more ranks there are.
+        # Every library rounds sums of bfloat16 in its own places, the more of them the more ranks
+        # there are.
         distance = ((result - first).norm() / first.norm()).item()
         if not distance < ROUNDING:
             raise RuntimeError(f"{name} differs by {distance:.2%} of what {next(iter(results))} has")

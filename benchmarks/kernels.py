@@ -22,7 +22,8 @@ import torch.distributed as dist
 
 Reduce = Callable[[torch.Tensor], Any]
 
-# Run in a process of their own, which prints where the library is: looking may build, crash or hang.
+# Run in a process of their own, which prints where the library is: looking may build, crash or
+# hang.
 _FIND_VLLM = """
 import importlib.util, pathlib, torch
 folder = pathlib.Path(importlib.util.find_spec("vllm").submodule_search_locations[0])

@@ -3,9 +3,10 @@
 //
 //   mpiexec -n 2 mpi_floor <mode> <seconds a case> <operations, comma separated> <bytes, comma separated>
 //
-// mode "blocking" calls MPI_Allreduce and so on; mode "test" posts the non-blocking form and tests it, giving the
-// core away every 20 tests, which is how a caller that must not block waits. Prints one JSON line per case, in the
-// words of python/altorch/bench/rows.py: float32 SUM, bytes of the larger buffer, the slowest rank of each batch.
+// mode "blocking" calls MPI_Allreduce and so on; mode "test" posts the non-blocking form and tests
+// it, giving the core away every 20 tests, which is how a caller that must not block waits. Prints
+// one JSON line per case, in the words of python/altorch/bench/rows.py: float32 SUM, bytes of the
+// larger buffer, the slowest rank of each batch.
 #include <mpi.h>
 #include <sched.h>
 #include <stdio.h>

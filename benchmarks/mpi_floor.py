@@ -21,7 +21,8 @@ from benchmarks import report
 
 MODES = ("mpi-blocking", "mpi-test")
 OPEN_MPI_MODES = tuple(f"open{mode}" for mode in MODES)
-# An MPI that spins takes milliseconds for 8 bytes, and seconds for a mebibyte, when ranks outnumber cores.
+# An MPI that spins takes milliseconds for 8 bytes, and seconds for a mebibyte, when ranks outnumber
+# cores.
 CROWDED_BYTES = 64 << 10
 SOURCE = Path(__file__).with_suffix(".c")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# altorch/lib/torch<minor>/_C: the only target that sees torch's headers, and one for each torch minor. Linked against
-# torch's libraries by full path, found at run time through the ones that `import torch` has loaded already, or beside
-# the package altorch.
+# altorch/lib/torch<minor>/_C: the only target that sees torch's headers, and one for each torch
+# minor. Linked against torch's libraries by full path, found at run time through the ones that
+# `import torch` has loaded already, or beside the package altorch.
 file(GLOB_RECURSE backend_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/backend/*.cpp")
 file(GLOB binding_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/bindings/*.cpp")
 
@@ -12,15 +12,16 @@ if(NOT binding_sources)
   return()
 endif()
 
-# The part that includes torch. An object library, so that its precompiled header is the first thing that the build
-# starts: a module that links the engine would wait for it.
+# The part that includes torch. An object library, so that its precompiled header is the first thing
+# that the build starts: a module that links the engine would wait for it.
 add_library(altorch_torch OBJECT ${backend_sources} ${binding_sources})
 altorch_shares_headers(altorch_torch)
 target_compile_options(altorch_torch PRIVATE -Wno-attributes)  # pybind11's classes are hidden, ours hold some
 target_compile_definitions(altorch_torch PRIVATE
   TORCH_EXTENSION_NAME=_C _GLIBCXX_USE_CXX11_ABI=${TORCH_CXX11_ABI} USE_C10D_GLOO)
-# pybind11 comes with torch's headers, and it must be that one: two modules see each other's classes (our backend
-# derives from torch's) only under one version of pybind11's internals, and that version changes.
+# pybind11 comes with torch's headers, and it must be that one: two modules see each other's classes
+# (our backend derives from torch's) only under one version of pybind11's internals, and that
+# version changes.
 target_include_directories(altorch_torch SYSTEM PRIVATE
   "${TORCH_DIR}/include" "${TORCH_DIR}/include/torch/csrc/api/include" "${PYTHON_INCLUDE}")
 target_include_directories(altorch_torch PRIVATE "${CMAKE_SOURCE_DIR}/csrc")
@@ -32,7 +33,8 @@ target_precompile_headers(altorch_torch PRIVATE <ATen/ATen.h> <torch/csrc/distri
 set_source_files_properties("${CMAKE_SOURCE_DIR}/csrc/bindings/module.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 altorch_unity(altorch_torch 8)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # A precompiled system header is none to it, so that more comes of its bug 105651 than Settings.cmake keeps quiet.
+  # A precompiled system header is none to it, so that more comes of its bug 105651 than
+  # Settings.cmake keeps quiet.
   target_compile_options(altorch_torch PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
 endif()
 

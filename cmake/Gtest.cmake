@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# GTest::gtest and GTest::gtest_main: the system's (package libgtest-dev), else built from source. The source is that of the
-# package googletest, for another architecture say, else comes from GitHub and is checked by its hash. Without network
-# there is no such target, and no C++ test.
+# GTest::gtest and GTest::gtest_main: the system's (package libgtest-dev), else built from source.
+# The source is that of the package googletest, for another architecture say, else comes from GitHub
+# and is checked by its hash. Without network there is no such target, and no C++ test.
 if(NOT CMAKE_CROSSCOMPILING)
   find_package(GTest QUIET)
 endif()

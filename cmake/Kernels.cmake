@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The source of the GPU kernels, as text inside the engine: NVRTC, which comes with torch, compiles what is needed for
-# the GPU that is there. So building needs no nvcc, and one build serves every GPU and every CUDA.
+# The source of the GPU kernels, as text inside the engine: NVRTC, which comes with torch, compiles
+# what is needed for the GPU that is there. So building needs no nvcc, and one build serves every
+# GPU and every CUDA.
 set(kernel_folder "${CMAKE_SOURCE_DIR}/csrc/device/kernels")
 set(kernel_include "${CMAKE_BINARY_DIR}/generated")
 set(kernel_text "")
@@ -13,8 +14,8 @@ foreach(name Jobs Numbers Reduce Ll Pairs Poison Rounds Parts OneShot TwoShot Ex
 endforeach()
 file(GENERATE OUTPUT "${kernel_include}/device/kernels/source.inc" CONTENT "${kernel_text}")
 
-# Where an NVIDIA driver is loaded, nvcc compiles the usual types and operators into the engine ahead of time. This takes
-# two minutes of a core.
+# Where an NVIDIA driver is loaded, nvcc compiles the usual types and operators into the engine
+# ahead of time. This takes two minutes of a core.
 set(has_gpu OFF)
 if(EXISTS "/proc/driver/nvidia/version")
   set(has_gpu ON)

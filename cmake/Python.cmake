@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Asks Python where torch and the headers are (cmake/locate.py). Not find_package(Torch): that wants a CUDA toolkit
-# even for a CPU extension, guesses GPU architectures, and links a second CUDA runtime.
+# Asks Python where torch and the headers are (cmake/locate.py). Not find_package(Torch): that wants
+# a CUDA toolkit even for a CPU extension, guesses GPU architectures, and links a second CUDA
+# runtime.
 if(NOT ALTORCH_EXTENSION AND NOT ALTORCH_SHIMS)
   return()
 endif()
@@ -27,7 +28,8 @@ endif()
 foreach(header MPICH MPI_ABI OPENMPI)
   string(TOLOWER ${header} key)
   string(JSON folder GET "${located}" ${key}_include)
-  # A folder that the user names wins. Otherwise what was found now: an isolated build's folder is gone the next time.
+  # A folder that the user names wins. Otherwise what was found now: an isolated build's folder is
+  # gone the next time.
   if(ALTORCH_${header}_INCLUDE)
     set(folder "${ALTORCH_${header}_INCLUDE}")
   endif()

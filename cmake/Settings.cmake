@@ -25,8 +25,8 @@ if(NOT ALTORCH_COMPILER_HAS_CXX20)
 endif()
 
 add_compile_options(-Wall -Wextra)
-# Every machine computes the same bits: where the CPU has one always (64-bit Arm), GCC makes a fused multiply-add of
-# a * b + c by itself.
+# Every machine computes the same bits: where the CPU has one always (64-bit Arm), GCC makes a fused
+# multiply-add of a * b + c by itself.
 add_compile_options(-ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   add_compile_options(-Wno-restrict)  # GCC 12 warns of every "text" + std::string (its bug 105651)
@@ -62,8 +62,8 @@ if(ALTORCH_SANITIZE)
   endif()
 endif()
 
-# ccache keeps what it compiled beside a precompiled header only when told that the header's time stamp and the
-# macros __TIME__ and __DATE__ do not matter.
+# ccache keeps what it compiled beside a precompiled header only when told that the header's time
+# stamp and the macros __TIME__ and __DATE__ do not matter.
 find_program(ALTORCH_CCACHE ccache)
 if(ALTORCH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(ccache_launcher "${CMAKE_COMMAND}" -E env
@@ -75,12 +75,14 @@ if(ALTORCH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
-# What most files include of the standard library: parsed once per target (target_precompile_headers).
+# What most files include of the standard library: parsed once per target
+# (target_precompile_headers).
 set(ALTORCH_STANDARD_HEADERS <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring> <functional>
   <map> <memory> <mutex> <optional> <span> <string> <string_view> <thread> <utility> <vector>)
 
-# Compiles the files of one folder together, at most `size` at a time: what they include is parsed once a batch. Names
-# that are local to a file are therefore unique in its folder, except in files that set SKIP_UNITY_BUILD_INCLUSION.
+# Compiles the files of one folder together, at most `size` at a time: what they include is parsed
+# once a batch. Names that are local to a file are therefore unique in its folder, except in files
+# that set SKIP_UNITY_BUILD_INCLUSION.
 option(ALTORCH_UNITY "Compile several source files of a folder at a time" ON)
 function(altorch_unity target size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${ALTORCH_UNITY} UNITY_BUILD_MODE GROUP)
@@ -107,7 +109,8 @@ function(altorch_manylinux target)
   endif()
 endfunction()
 
-# Of programs and libraries that are linked to the engine: variables of its headers exist once in the process.
+# Of programs and libraries that are linked to the engine: variables of its headers exist once in
+# the process.
 function(altorch_shares_headers target)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
 endfunction()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# CMake's toolchain file for 64-bit Arm from another machine: cmake -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake ...
-# What it needs, and how the tests are run, stands in aarch64.sh.
+# CMake's toolchain file for 64-bit Arm from another machine: cmake
+# -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake ... What it needs, and how the tests are run, stands in
+# aarch64.sh.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

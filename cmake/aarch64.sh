@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds the C++ tests for 64-bit Arm and runs them in an emulator. $1: which, as --gtest_filter takes it.
-# The emulator says whether the code is right there, not whether it needs less order than it has: on x86 it keeps x86's.
+# Builds the C++ tests for 64-bit Arm and runs them in an emulator. $1: which, as --gtest_filter
+# takes it. The emulator says whether the code is right there, not whether it needs less order than
+# it has: on x86 it keeps x86's.
 missing=
 command -v aarch64-linux-gnu-g++ >/dev/null 2>&1 || missing=g++-aarch64-linux-gnu
 emulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || missing="$missing qemu-user-static"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds the fuzz targets with clang, runs each of them for $1 seconds and prints what came of it as a table. $2: which, all
-# where it is empty. What breaks a target stays in build/fuzz/findings; what teaches it anything in build/fuzz/corpus.
+# Builds the fuzz targets with clang, runs each of them for $1 seconds and prints what came of it as
+# a table. $2: which, all where it is empty. What breaks a target stays in build/fuzz/findings; what
+# teaches it anything in build/fuzz/corpus.
 folder=build/fuzz
 mkdir -p "$folder/findings"
 compiler=${CXX:-clang++}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Every linter that is installed; a missing one is named and skipped. $1: the build folder (compile_commands.json).
-# LINT_CHANGED=1 looks only at files that differ from the last commit; LINT_ALL=1 runs clang-tidy over all files, too.
+# Every linter that is installed; a missing one is named and skipped. $1: the build folder
+# (compile_commands.json). LINT_CHANGED=1 looks only at files that differ from the last commit;
+# LINT_ALL=1 runs clang-tidy over all files, too.
 failed=0
 git rev-parse --is-inside-work-tree >/dev/null || { echo "lint: this is no git checkout" >&2 && exit 1; }
 run() {
@@ -14,7 +15,8 @@ have() {
   return 1
 }
 
-# The files of these patterns: all that git knows, or with LINT_CHANGED=1 those that differ from the last commit.
+# The files of these patterns: all that git knows, or with LINT_CHANGED=1 those that differ from the
+# last commit.
 files_of() {
   if [ -n "$LINT_CHANGED" ]; then
     { git diff --name-only --diff-filter=d HEAD -- "$@"; git ls-files --others --exclude-standard -- "$@"; } | sort -u

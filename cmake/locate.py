@@ -34,7 +34,8 @@ def _candidate_torch_folders() -> Iterator[Path]:
     spec = importlib.util.find_spec("torch")
     if spec is not None and spec.origin:
         yield Path(spec.origin).parent
-    # pip isolates a build by hiding these folders from sys.path, but runs it with the environment's own Python.
+    # pip isolates a build by hiding these folders from sys.path, but runs it with the environment's
+    # own Python.
     for name in ("purelib", "platlib"):
         yield Path(sysconfig.get_paths()[name]) / "torch"
     # `uv pip install` and `python -m build` run the build in an environment of its own.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For wheels (ALTORCH_MANYLINUX): functions of which a newer system than that of manylinux_2_27 (glibc 2.27, GCC 7) has a new
-// version, or which it has added. altorch's libraries find these definitions before those of the system. Each calls the
-// older version, which every newer system has, too.
+// For wheels (ALTORCH_MANYLINUX): functions of which a newer system than that of manylinux_2_27
+// (glibc 2.27, GCC 7) has a new version, or which it has added. altorch's libraries find these
+// definitions before those of the system. Each calls the older version, which every newer system
+// has, too.
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/futex.h>
@@ -90,8 +91,8 @@ HIDDEN int fstat(int file, struct stat* found) noexcept { return __fxstat(kStatV
 // libstdc++ asks it whether a reference count needs an atomic operation.
 HIDDEN char __libc_single_threaded = 0;
 
-// glibc 2.30 added waits on the monotonic clock. Older versions wait on CLOCK_REALTIME; libstdc++ then looks at its own clock
-// again.
+// glibc 2.30 added waits on the monotonic clock. Older versions wait on CLOCK_REALTIME; libstdc++
+// then looks at its own clock again.
 static timespec to_realtime(clockid_t clock, const timespec* until) {
   timespec now, wall;
   clock_gettime(clock, &now);
@@ -161,7 +162,8 @@ void exception_release(void* self) {
   *static_cast<void**>(self) = nullptr;
 }
 
-// The timed wait of std::future: false on timeout. `seconds` and `nanoseconds` are of CLOCK_MONOTONIC.
+// The timed wait of std::future: false on timeout. `seconds` and `nanoseconds` are of
+// CLOCK_MONOTONIC.
 HIDDEN bool futex_wait_steady(void* self, unsigned* address, unsigned value, bool has_timeout, long seconds,
                               long nanoseconds)
     __asm__("_ZNSt28__atomic_futex_unsigned_base26_M_futex_wait_until_steadyEPjjbNSt6chrono8durationIlSt5ratioILl1ELl1EEE"

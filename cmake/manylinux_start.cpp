@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For programs in wheels (ALTORCH_MANYLINUX): how a program starts on glibc 2.27. Since 2.34 glibc runs the program's
-// constructors itself. Before, the program passes glibc a function that does; newer versions still call it.
+// For programs in wheels (ALTORCH_MANYLINUX): how a program starts on glibc 2.27. Since 2.34 glibc
+// runs the program's constructors itself. Before, the program passes glibc a function that does;
+// newer versions still call it.
 #if defined(__x86_64__)
 #define OLDEST "GLIBC_2.2.5"
 #elif defined(__aarch64__)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Says, in one sentence per missing thing, which package to install before altorch can be built. Exit code 1 if any.
+# Says, in one sentence per missing thing, which package to install before altorch can be built.
+# Exit code 1 if any.
 python="${PYTHON:-python3}"
 missing=0
 complain() {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs the C++ tests in three processes a core, twelve at most: many tests wait, and leave their core to others.
-# $1: the program, $2: --gtest_filter. What a process says is shown when it ends.
+# Runs the C++ tests in three processes a core, twelve at most: many tests wait, and leave their
+# core to others. $1: the program, $2: --gtest_filter. What a process says is shown when it ends.
 set -e
 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null || echo 1) # which nproc heeds
 shards=$((cores < 4 ? 3 * cores : 12))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs tests of GPU kernels under compute-sanitizer, which makes them a hundred times slower: each in a process of its own, six at a
-# time, for each needs a few gigabytes of the GPU.
+# Runs tests of GPU kernels under compute-sanitizer, which makes them a hundred times slower: each
+# in a process of its own, six at a time, for each needs a few gigabytes of the GPU.
 # $1: compute-sanitizer, $2: the test program, $3: which tests (a --gtest_filter).
 at_once=6
 logs=$(mktemp -d)
@@ -8,8 +8,8 @@ tests=$("$2" --gtest_list_tests --gtest_filter="$3" | awk '/^[^ ].*\.$/ { suite 
 for tool in memcheck racecheck; do
   for test in $tests; do echo "$tool $test"; done
 done >"$logs/all"
-# Launches that wait for each other's end would hide what the tools look for. A kernel that was not compiled ahead is looked for
-# before it is compiled: no error.
+# Launches that wait for each other's end would hide what the tools look for. A kernel that was not
+# compiled ahead is looked for before it is compiled: no error.
 cat >"$logs/one.sh" <<'ONE'
 options=""
 [ "$1" = memcheck ] && options="--report-api-errors no"

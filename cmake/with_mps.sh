@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs a command as clients of CUDA's Multi-Process Service, of a daemon of its own: sh cmake/with_mps.sh COMMAND...
-# Kernels of several processes then run on one GPU at the same time.
+# Runs a command as clients of CUDA's Multi-Process Service, of a daemon of its own: sh
+# cmake/with_mps.sh COMMAND... Kernels of several processes then run on one GPU at the same time.
 control=$(command -v nvidia-cuda-mps-control) || {
   echo "with_mps: skipped, no nvidia-cuda-mps-control in PATH (it comes with the driver)"
   exit 0

@@ -221,7 +221,8 @@ def main() -> int | str:
             if wanted is not None:
                 worst = max(worst, (plate - wanted).abs().max().item())
     best = {name: min(took) for name, took in found.items()}
-    # Between none and all: of a large plate the computation alone varies by more than the exchange takes.
+    # Between none and all: of a large plate the computation alone varies by more than the exchange
+    # takes.
     hidden = {
         name: min(max(0, 1 - (took - min(alone)) / min(exchanging[name])), 1) for name, took in best.items()
     }

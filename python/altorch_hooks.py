@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# True in the command line (`altorch`, `python -m altorch`): `import altorch` then accepts a wrong torch, and the
-# commands report it.
+# True in the command line (`altorch`, `python -m altorch`): `import altorch` then accepts a wrong
+# torch, and the commands report it.
 only_reporting = sys.orig_argv[1:3] == ["-m", "altorch"]
 
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bytes a second of every reduction kernel, beside memcpy of as many bytes on the same core in the same run.
+// Bytes a second of every reduction kernel, beside memcpy of as many bytes on the same core in the
+// same run.
 //
 //   speed <bytes, comma separated> <dtypes, comma separated, or all>
 //
-// One JSON line per instruction set, type, operator and size. `bytes` are those of one operand; a reduction reads
-// two and writes one, memcpy reads one and writes one.
+// One JSON line per instruction set, type, operator and size. `bytes` are those of one operand; a
+// reduction reads two and writes one, memcpy reads one and writes one.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

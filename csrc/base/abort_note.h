@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The reason why a rank aborted, in memory that ranks share. The first reason that is written stays. The memory is
-// zero at first.
+// The reason why a rank aborted, in memory that ranks share. The first reason that is written
+// stays. The memory is zero at first.
 #pragma once
 
 #include <atomic>

@@ -14,15 +14,16 @@ namespace altorch {
 namespace {
 
 constexpr std::uint32_t kSpins = 50;  // about the time of a cache-line hand-over, many times over
-// A yield that takes longer gave the core to another thread. The next kSharedFor waits of this thread then do not
-// spin: a peer on this core could not answer while this thread spins. After kMostTurns such yields the awaited peer
-// is not among the threads on this core, or is late.
+// A yield that takes longer gave the core to another thread. The next kSharedFor waits of this
+// thread then do not spin: a peer on this core could not answer while this thread spins. After
+// kMostTurns such yields the awaited peer is not among the threads on this core, or is late.
 constexpr std::chrono::microseconds kAnothersTurn{2};
 constexpr std::uint32_t kMostTurns = 20;
 constexpr int kSharedFor = 64;  // waits
-// One slow yield is a peer that works on this core, which is what the wait is for. If another yield soon is slow as
-// well, a thread that never yields wants the core. Each yield to it costs a slice of the scheduler; a sleep costs a
-// timer. If a peer can end the sleep, one slow yield is enough to sleep.
+// One slow yield is a peer that works on this core, which is what the wait is for. If another yield
+// soon is slow as well, a thread that never yields wants the core. Each yield to it costs a slice
+// of the scheduler; a sleep costs a timer. If a peer can end the sleep, one slow yield is enough to
+// sleep.
 constexpr std::chrono::microseconds kSlowYield{500};
 constexpr int kSoon = 64;           // yields
 constexpr int kCrowdedFactor = 10;  // for so many times as long as the yield took: trying again costs a tenth

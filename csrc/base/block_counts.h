@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blocks that lie side by side, one per rank: given by per-rank counts or, where these are empty, an even
-// count.
+// Blocks that lie side by side, one per rank: given by per-rank counts or, where these are empty,
+// an even count.
 #pragma once
 
 #include <cstdint>

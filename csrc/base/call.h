@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One call on a group, the same for everything that handles it: a route, a library's native collective, a comparison
-// of calls.
+// One call on a group, the same for everything that handles it: a route, a library's native
+// collective, a comparison of calls.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@
 
 namespace altorch {
 
-// Buffers follow the conventions of collectives/schedule.h (Problem); counts are in elements. A call does not own
-// what it points to: the caller keeps buffers and count arrays alive until the call is done.
+// Buffers follow the conventions of collectives/schedule.h (Problem); counts are in elements. A
+// call does not own what it points to: the caller keeps buffers and count arrays alive until the
+// call is done.
 struct Call {
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kUInt8;
@@ -28,7 +29,8 @@ struct Call {
   double factor = 1.0;            // PREMUL_SUM only
   const RmsNorm* norm = nullptr;  // all_reduce only: the RMS norm after it; null: none
   std::int64_t norm_row = 0;      // elements of a row of the norm; count is a multiple of it; 0: no norm
-  // all_to_all: two ranks exchange their blocks in another way if neither block is larger than this.
+  // all_to_all: two ranks exchange their blocks in another way if neither block is larger than
+  // this.
   std::int64_t paired_bytes = 0;
 
   bool reduces() const { return altorch::reduces(kind); }

@@ -45,9 +45,9 @@ struct DTypeTraits {
   const char* name;   // torch's, for messages
   std::size_t bytes;  // of one element
   NumberClass number;
-  // Eight bytes that repeat and stand in a result that must not look healthy: NaN, or the extreme of a type
-  // that has none. Larger elements hold it twice. Of bools, true: no value of theirs could be told from a
-  // healthy one.
+  // Eight bytes that repeat and stand in a result that must not look healthy: NaN, or the extreme
+  // of a type that has none. Larger elements hold it twice. Of bools, true: no value of theirs
+  // could be told from a healthy one.
   std::uint64_t poison;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A table with one value for each enumerator of an enumeration, as rows that name the enumerator. A missing or a
-// second row does not compile, so a new enumerator leads the developer to every table that needs a row. Only a table
-// that states one value for all other enumerators may leave rows out: it lists what a library supports.
+// A table with one value for each enumerator of an enumeration, as rows that name the enumerator. A
+// missing or a second row does not compile, so a new enumerator leads the developer to every table
+// that needs a row. Only a table that states one value for all other enumerators may leave rows
+// out: it lists what a library supports.
 #pragma once
 
 #include <array>

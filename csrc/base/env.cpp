@@ -77,7 +77,8 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_LOG_LEVEL", "error|warning|info|debug", "warning", "What is written to standard error."},
 };
 
-// The code that reads a setting makes an integer of it: bytes times a number of ranks, or seconds in nanoseconds.
+// The code that reads a setting makes an integer of it: bytes times a number of ranks, or seconds
+// in nanoseconds.
 constexpr double kMaxBytes = 1e12, kMaxSeconds = 1e9;
 
 bool is_numeric(const Setting& row) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every setting that altorch reads from the environment, in one table. The docs and `altorch info` print it.
+// Every setting that altorch reads from the environment, in one table. The docs and `altorch info`
+// print it.
 //
-// Values are read when they are asked for, so that a test or a launcher may still set them after import.
+// Values are read when they are asked for, so that a test or a launcher may still set them after
+// import.
 #pragma once
 
 #include <optional>
@@ -23,9 +25,11 @@ struct Setting {
 
 std::span<const Setting> settings();
 
-// The value, or the table's default. The name must be in the table (ErrorKind::kInternal otherwise).
+// The value, or the table's default. The name must be in the table (ErrorKind::kInternal
+// otherwise).
 std::string setting(const char* name);
-// The same as a number; a value that is none throws ErrorKind::kInvalidArgument with the setting's name.
+// The same as a number; a value that is none throws ErrorKind::kInvalidArgument with the setting's
+// name.
 double numeric_setting(const char* name);
 
 // The first whose value is not of its type.

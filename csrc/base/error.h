@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One error type for the whole engine.
 //
-// Inside, an Error is a value: state machines store it and hand it on. It is thrown only by set-up code and
-// by checks that run on the caller's thread, and it is caught once, in backend/, where its kind is mapped to
-// torch's DistBackendError family.
+// Inside, an Error is a value: state machines store it and hand it on. It is thrown only by set-up
+// code and by checks that run on the caller's thread, and it is caught once, in backend/, where its
+// kind is mapped to torch's DistBackendError family.
 #pragma once
 
 #include <stdexcept>
@@ -35,14 +35,16 @@ constexpr const char* name_of(ErrorKind kind) {
   return names[static_cast<int>(kind)];
 }
 
-// `what()` is a full sentence for a user: it names what happened and, where one exists, the next thing to do.
+// `what()` is a full sentence for a user: it names what happened and, where one exists, the next
+// thing to do.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string message) : std::runtime_error(std::move(message)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
   // The same error with text put before its message.
   Error with_prefix(const std::string& prefix) const { return Error(kind_, prefix + what()); }
-  // The same, with what can be told apart from the cause: group, operation, sequence number and rank.
+  // The same, with what can be told apart from the cause: group, operation, sequence number and
+  // rank.
   Error with_label(const std::string& label) const {
     Error labelled = with_prefix(label);
     labelled.label_ = label.size() + label_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A counter in memory by which threads, processes and GPUs tell each other how far they are. It only grows, and wraps
-// to 0 after 2^32 steps: "reached" means reached or passed by less than half of that.
+// A counter in memory by which threads, processes and GPUs tell each other how far they are. It
+// only grows, and wraps to 0 after 2^32 steps: "reached" means reached or passed by less than half
+// of that.
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@ struct alignas(64) Flag {
     const std::atomic_ref<std::uint32_t> now(const_cast<std::uint32_t&>(count));
     return static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) >= 0;
   }
-  // A thread that sees the flag also sees what was written before. A flag that is higher already stays, because
-  // operations that fail may do so out of order.
+  // A thread that sees the flag also sees what was written before. A flag that is higher already
+  // stays, because operations that fail may do so out of order.
   void raise(std::uint32_t value) {
     if (!reached(value)) std::atomic_ref<std::uint32_t>(count).store(value, std::memory_order_release);
   }

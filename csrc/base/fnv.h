@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// FNV-1a: a hash that is the same in every process, for names that ranks must agree on without asking.
+// FNV-1a: a hash that is the same in every process, for names that ranks must agree on without
+// asking.
 #pragma once
 
 #include <cstdint>

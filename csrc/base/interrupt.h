@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lets another thread end a long wait. A thread that waits for other ranks checks it repeatedly, as it checks whether
-// those ranks live.
+// Lets another thread end a long wait. A thread that waits for other ranks checks it repeatedly, as
+// it checks whether those ranks live.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,8 @@ class Interrupt {
   std::optional<std::string> why_;
 };
 
-// While it lives, the waits of this thread check `interrupt`, and no longer the one that they checked before.
+// While it lives, the waits of this thread check `interrupt`, and no longer the one that they
+// checked before.
 class Interruptible {
  public:
   explicit Interruptible(std::shared_ptr<const Interrupt> interrupt) : interrupt_(std::move(interrupt)) {
@@ -42,7 +43,8 @@ class Interruptible {
 
   // Whether another thread may end the waits of this thread.
   static bool is_set() { return current() != nullptr; }
-  // Called by a wait of this thread; throws as Interrupt::check(). Does nothing if no other thread may end the wait.
+  // Called by a wait of this thread; throws as Interrupt::check(). Does nothing if no other thread
+  // may end the wait.
   static void check() {
     if (const Interrupt* interrupt = current()) interrupt->check();
   }

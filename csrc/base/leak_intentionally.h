@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Leaks memory intentionally: MPI, a device or another process may write to it for as long as this process lives.
-// Thread rules: any thread.
+// Leaks memory intentionally: MPI, a device or another process may write to it for as long as this
+// process lives. Thread rules: any thread.
 #pragma once
 
 #include <memory>

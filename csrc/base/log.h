@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lines on standard error, filtered by ALTORCH_LOG_LEVEL. Rare by design: never on the path of an operation.
+// Lines on standard error, filtered by ALTORCH_LOG_LEVEL. Rare by design: never on the path of an
+// operation.
 #pragma once
 
 #include <string>

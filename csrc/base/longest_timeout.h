@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Timeouts that a program may give: torch's are any number of milliseconds, and a deadline must fit into a clock of nanoseconds.
+// Timeouts that a program may give: torch's are any number of milliseconds, and a deadline must fit
+// into a clock of nanoseconds.
 #pragma once
 
 #include <algorithm>

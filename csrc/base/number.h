@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Numbers in texts that this process has not written: those of other ranks, of the environment, of a file.
+// Numbers in texts that this process has not written: those of other ranks, of the environment, of
+// a file.
 #pragma once
 
 #include <charconv>
@@ -27,7 +28,8 @@ inline std::string excerpt(std::string_view text) {
   return "'" + as_utf8(text, kMost) + (text.size() > kMost ? "...'" : "'");
 }
 
-// `what`: what another rank should have written. Throws Error(kInternal) where it is no such number.
+// `what`: what another rank should have written. Throws Error(kInternal) where it is no such
+// number.
 template <class Number>
 Number number_from(std::string_view text, const std::string& what) {
   if (const auto number = to_number<Number>(text)) return *number;

@@ -8,8 +8,8 @@
 
 namespace altorch {
 
-// The order is part of the wire fingerprint, which ranks of one version compare. kOneSided stays last:
-// kRoutedKindCount excludes it.
+// The order is part of the wire fingerprint, which ranks of one version compare. kOneSided stays
+// last: kRoutedKindCount excludes it.
 enum class OpKind : std::uint8_t {
   kAllReduce,
   kReduce,

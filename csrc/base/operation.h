@@ -21,15 +21,18 @@ struct Operation : Call {
   std::chrono::milliseconds timeout{0};
   // Of a collective: its number among the group's collectives of its kind, CPU or CUDA.
   std::uint64_t sequence = 0;
-  // Of all calls of this process, messages too: what observers know it by. 0: it has no place yet (Group::append_to_history).
+  // Of all calls of this process, messages too: what observers know it by. 0: it has no place yet
+  // (Group::append_to_history).
   std::uint64_t number = 0;
-  // Of the group's collectives before this one in the same order (append_call): ranks whose earlier calls differ never meet.
+  // Of the group's collectives before this one in the same order (append_call): ranks whose earlier
+  // calls differ never meet.
   std::uint64_t history = 0;
 
   bool on_gpu() const { return device != kHostDevice; }
 };
 
-// Bytes that `altorch` counts for an operation in statistics and thresholds: of the vector, or of all blocks.
+// Bytes that `altorch` counts for an operation in statistics and thresholds: of the vector, or of
+// all blocks.
 std::int64_t payload_bytes(const Operation& operation, int size);
 
 }  // namespace altorch

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An object that a process has once, and never destroys. A forked child gets a fresh one: the threads behind its parent's
-// object do not exist in the child, and one of them may have held a lock.
+// An object that a process has once, and never destroys. A forked child gets a fresh one: the
+// threads behind its parent's object do not exist in the child, and one of them may have held a
+// lock.
 #pragma once
 
 #include <pthread.h>
@@ -11,7 +12,8 @@
 
 namespace altorch {
 
-// Thread rules: any thread. `T` has a default constructor, which may throw: the next get() tries again.
+// Thread rules: any thread. `T` has a default constructor, which may throw: the next get() tries
+// again.
 template <typename T>
 class PerProcess {
  public:

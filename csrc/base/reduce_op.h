@@ -10,8 +10,8 @@
 
 namespace altorch {
 
-// In torch's order (backend/c10d/backend_reduce.cpp counts on it), which is part of the wire fingerprint: append,
-// never reorder.
+// In torch's order (backend/c10d/backend_reduce.cpp counts on it), which is part of the wire
+// fingerprint: append, never reorder.
 enum class ReduceOp : std::uint8_t {
   kSum,
   kAvg,
@@ -27,8 +27,8 @@ inline constexpr int kReduceOpCount = 9;
 template <>
 inline constexpr int kCountOf<ReduceOp> = kReduceOpCount;
 
-// What a reduction makes of two values. Each is a function of reduction/operators.inc (for CPUs) and of
-// device/kernels/numbers.cuh (for GPUs, under this name).
+// What a reduction makes of two values. Each is a function of reduction/operators.inc (for CPUs)
+// and of device/kernels/numbers.cuh (for GPUs, under this name).
 enum class BinaryOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAnd, kOr, kXor };
 inline constexpr int kBinaryOpCount = 7;
 template <>
@@ -65,7 +65,8 @@ inline constexpr EnumTable<ReduceOp, ReduceOpTraits> kReduceOps({
 });
 constexpr const char* name_of(ReduceOp op) { return kReduceOps[op].name; }
 
-// How `op` combines two values of this type; none where torch does not define it for bools or integers.
+// How `op` combines two values of this type; none where torch does not define it for bools or
+// integers.
 constexpr std::optional<BinaryOp> binary_op_of(ReduceOp op, DType dtype) {
   const ReduceOpTraits& traits = kReduceOps[op];
   if (dtype == DType::kBool) return traits.of_bools;

@@ -6,8 +6,9 @@
 
 namespace altorch {
 
-// The sum is added to a residual, and the rows of that are divided by their root mean square, which is the call's output. Buffers
-// of as many elements as the call's, but for the weight, and of its type.
+// The sum is added to a residual, and the rows of that are divided by their root mean square, which
+// is the call's output. Buffers of as many elements as the call's, but for the weight, and of its
+// type.
 struct RmsNorm {
   const void* residual = nullptr;
   const void* weight = nullptr;  // of a row; null: none

@@ -8,8 +8,8 @@ namespace {
 
 unsigned byte_at(std::string_view text, std::size_t at) { return static_cast<unsigned char>(text[at]); }
 
-// Of the character at the beginning; 0: it is none. The bounds of second bytes leave out what is longer than it need be,
-// surrogates, and what is behind the last code point.
+// Of the character at the beginning; 0: it is none. The bounds of second bytes leave out what is
+// longer than it need be, surrogates, and what is behind the last code point.
 std::size_t length_of_first(std::string_view text) {
   const unsigned first = byte_at(text, 0);
   if (first < 0x80) return 1;

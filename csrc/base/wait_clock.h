@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The clock and the sleep of threads that wait for other ranks in a store. A test with thousands of waiting ranks
-// replaces both, for the thread that asks for it. Thread rules: any thread.
+// The clock and the sleep of threads that wait for other ranks in a store. A test with thousands of
+// waiting ranks replaces both, for the thread that asks for it. Thread rules: any thread.
 #pragma once
 
 #include <chrono>

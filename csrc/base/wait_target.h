@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A futex wait target: a number in memory that processes share. A thread sleeps until a peer raises the number.
+// A futex wait target: a number in memory that processes share. A thread sleeps until a peer raises
+// the number.
 //
-// The thread that raises the number reads `sleepers` afterwards, and wakes the sleeping threads if there are any.
-// Both sides write first and then read, all in one order (seq_cst), so at least one of them sees the other. A process
-// that is killed in its sleep stays counted in `sleepers`: each later raise of the number then costs a system call.
+// The thread that raises the number reads `sleepers` afterwards, and wakes the sleeping threads if
+// there are any. Both sides write first and then read, all in one order (seq_cst), so at least one
+// of them sees the other. A process that is killed in its sleep stays counted in `sleepers`: each
+// later raise of the number then costs a system call.
 #pragma once
 
 #include <atomic>
@@ -26,13 +28,15 @@ class WaitTarget {
   bool crowded() const { return crowded_; }
   explicit operator bool() const { return number_ != nullptr; }
 
-  // Sleeps until the number is raised, or for `most`. Returns false at once if the number is `least` or more already,
-  // or if there is no target.
+  // Sleeps until the number is raised, or for `most`. Returns false at once if the number is
+  // `least` or more already, or if there is no target.
   bool sleep(std::chrono::microseconds most) const;
-  // Wakes the threads that sleep for it, so that they look again. A thread that is only about to sleep may miss this.
+  // Wakes the threads that sleep for it, so that they look again. A thread that is only about to
+  // sleep may miss this.
   void interrupt() const;
-  // Raises the number, and wakes the threads that sleep for it. The first form is for a number that only one thread
-  // raises; the second form, which adds 1, is for a number that several threads raise.
+  // Raises the number, and wakes the threads that sleep for it. The first form is for a number that
+  // only one thread raises; the second form, which adds 1, is for a number that several threads
+  // raise.
   static void raise(Number& number, std::uint64_t to, const Sleepers& sleepers) {
     number.store(to, std::memory_order_seq_cst);
     if (sleepers.load(std::memory_order_seq_cst) != 0) wake_all(number);

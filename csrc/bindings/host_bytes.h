@@ -6,8 +6,8 @@
 
 namespace altorch {
 
-// A tensor of bytes over the memory of a contiguous Python buffer, which it keeps. Call it with Python's lock. Throws
-// py::value_error.
+// A tensor of bytes over the memory of a contiguous Python buffer, which it keeps. Call it with
+// Python's lock. Throws py::value_error.
 at::Tensor tensor_over(const pybind11::buffer& buffer);
 void bind_host_bytes(pybind11::module_& module);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The Python module altorch._C: makes backends, and answers questions about the engine. Nothing else.
+// The Python module altorch._C: makes backends, and answers questions about the engine. Nothing
+// else.
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -146,7 +147,8 @@ py::list stats(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return rows;
 }
 
-// Under mpirun or srun, before there is any store: MPI tells rank and size, and carries the store's address.
+// Under mpirun or srun, before there is any store: MPI tells rank and size, and carries the store's
+// address.
 std::pair<int, int> join_launched_job(const std::string& mpi_library, const std::string& shim_directory) {
   return guarded([&] {
     BootstrapOptions options;
@@ -199,8 +201,8 @@ PYBIND11_MODULE(_C, module) {
            [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });
   bind_window(module);
   bind_host_bytes(module);
-  // Where a group is bound to a device (device_id), torch calls perform_nocolor_split on the ranks that a new
-  // group does not have. There is nothing to do, and they must not communicate.
+  // Where a group is bound to a device (device_id), torch calls perform_nocolor_split on the ranks
+  // that a new group does not have. There is nothing to do, and they must not communicate.
   py::class_<AlBackend, c10::intrusive_ptr<AlBackend>, c10d::Backend>(module, "Backend",
                                                                       "What carries a group.")
       .def_property_readonly("options", &AlBackend::getBackendOptions)  // which torch 2.11 does not bind

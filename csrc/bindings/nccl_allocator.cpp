@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory that NCCL's fastest paths want, for torch.cuda.MemPool: called by torch, which finds these two by
-// name (python/altorch/_nccl.py).
+// Memory that NCCL's fastest paths want, for torch.cuda.MemPool: called by torch, which finds these
+// two by name (python/altorch/_nccl.py).
 #include <cstddef>
 
 #include "gpu/nccl/library.h"

@@ -47,7 +47,8 @@ StartMode mode_for(const MpiLibrary& library, const BootstrapOptions& options, c
   return StartMode::kBootstrap;
 }
 
-// What this rank tells the others, and the library if it loads. Problems are told, for all ranks to see.
+// What this rank tells the others, and the library if it loads. Problems are told, for all ranks to
+// see.
 PeerInfo own_info(const BootstrapOptions& options, const Launcher& launcher, MpiLibrary& library) {
   PeerInfo peer;
   try {

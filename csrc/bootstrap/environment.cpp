@@ -10,8 +10,8 @@
 namespace altorch {
 namespace {
 
-// What process managers set for the processes that they start. A prefix ends in an asterisk. Settings that a
-// user makes (OMPI_MCA_btl, PMIX_MCA_*, UCX_*, MPIR_CVAR_*) stay.
+// What process managers set for the processes that they start. A prefix ends in an asterisk.
+// Settings that a user makes (OMPI_MCA_btl, PMIX_MCA_*, UCX_*, MPIR_CVAR_*) stay.
 constexpr std::string_view kIdentity[] = {
     "PMI_*",
     "PMI2_*",

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The environment that MPI_Init reads: cleaned of what another launcher left, set to what our bootstrap
-// serves, and put back afterwards, so that child processes see none of it.
+// The environment that MPI_Init reads: cleaned of what another launcher left, set to what our
+// bootstrap serves, and put back afterwards, so that child processes see none of it.
 //
-// Thread rules: setenv is not thread safe against getenv; the caller starts MPI from one thread, early.
+// Thread rules: setenv is not thread safe against getenv; the caller starts MPI from one thread,
+// early.
 #pragma once
 
 #include <map>

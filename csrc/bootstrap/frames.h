@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the PMIx helper and the process that started it say to each other over their socket: a letter and a
-// text.
+// What the PMIx helper and the process that started it say to each other over their socket: a
+// letter and a text.
 //
 //   to the helper    C  its configuration: lines "key value"
 //                    D  the end of a fence: 4 bytes fence number, then every node's data
@@ -52,7 +52,8 @@ inline bool receive_bytes(int fd, char* target, std::size_t count) {
   return true;
 }
 
-// Nothing when the other end is closed. Memory is taken as bytes come, whatever length was announced.
+// Nothing when the other end is closed. Memory is taken as bytes come, whatever length was
+// announced.
 inline std::optional<Frame> receive_frame(int fd) {
   char head[1 + sizeof(std::uint32_t)];
   if (!receive_bytes(fd, head, sizeof(head))) return std::nullopt;

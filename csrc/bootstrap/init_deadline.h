@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // MPI_Init cannot be interrupted: when a peer dies in it, the others wait there for ever. While an
-// InitDeadline lives, its thread ends the process with a message once the time is over, so that the launcher
-// can clean up. The thread starts before the ranks agree to enter MPI_Init.
+// InitDeadline lives, its thread ends the process with a message once the time is over, so that the
+// launcher can clean up. The thread starts before the ranks agree to enter MPI_Init.
 #pragma once
 
 #include <chrono>

@@ -18,8 +18,8 @@ int number(const char* name) {
   return to_number<int>(std::getenv(name)).value_or(-1);
 }
 
-// A launcher is recognised by its rank and its size; where both are shared with others, `also` must be set
-// too.
+// A launcher is recognised by its rank and its size; where both are shared with others, `also` must
+// be set too.
 struct Row {
   LauncherKind kind;
   const char* name;
@@ -28,7 +28,8 @@ struct Row {
   const char* local_rank;
 };
 
-// The more specific first: mpirun and Flux inside a Slurm allocation leave Slurm's variables visible.
+// The more specific first: mpirun and Flux inside a Slurm allocation leave Slurm's variables
+// visible.
 constexpr Row kRows[] = {
     {LauncherKind::kOpenMpi, "Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK"},
@@ -54,15 +55,15 @@ Launcher detect_launcher() {
     found.local_rank = number("LOCAL_RANK");
     return found;
   }
-  // Sizes are exported by some tools for jobs of their own: only a process manager's socket makes it a
-  // launcher.
+  // Sizes are exported by some tools for jobs of their own: only a process manager's socket makes
+  // it a launcher.
   const bool has_pmi = is_set("PMI_FD") || is_set("PMI_PORT");
   const bool has_pmix = is_set("PMIX_NAMESPACE") && is_set("PMIX_RANK");
   for (const Row& row : kRows) {
     if (number(row.rank) < 0 || number(row.size) < 1) continue;
     if (row.kind == LauncherKind::kHydra && !has_pmi && !has_pmix) continue;
-    // `srun --mpi=pmi2 mpirun`-like nesting aside, an interactive Slurm shell has a PROCID too, in a job of
-    // one task.
+    // `srun --mpi=pmi2 mpirun`-like nesting aside, an interactive Slurm shell has a PROCID too, in
+    // a job of one task.
     if (row.kind == LauncherKind::kSlurm && number(row.size) == 1 && !has_pmi && !has_pmix) continue;
     found.kind = row.kind;
     found.name = row.name;

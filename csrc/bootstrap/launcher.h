@@ -25,8 +25,8 @@ struct Launcher {
   }
 };
 
-// torchrun comes first: under `srun torchrun` the launcher's variables belong to torchrun, not to its
-// workers.
+// torchrun comes first: under `srun torchrun` the launcher's variables belong to torchrun, not to
+// its workers.
 Launcher detect_launcher();
 
 }  // namespace altorch

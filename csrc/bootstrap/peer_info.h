@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What each rank tells all other ranks before any rank calls MPI_Init. MPI_Init waits without end for a rank that
-// does not come, so no rank may enter it before all ranks have said that they can.
+// What each rank tells all other ranks before any rank calls MPI_Init. MPI_Init waits without end
+// for a rank that does not come, so no rank may enter it before all ranks have said that they can.
 #pragma once
 
 #include <chrono>
@@ -43,8 +43,8 @@ struct PeerTable {
   std::vector<PeerInfo> peers;
 };
 
-// Every rank calls it with fresh keys under `prefix`. Throws Error(kTimeout) naming the ranks that did not
-// come.
+// Every rank calls it with fresh keys under `prefix`. Throws Error(kTimeout) naming the ranks that
+// did not come.
 PeerTable exchange_peer_info(const PeerInfo& own, int rank, int size, KeyValueStore& store,
                              const std::string& prefix, std::chrono::milliseconds timeout);
 

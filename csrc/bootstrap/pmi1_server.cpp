@@ -16,7 +16,8 @@
 namespace altorch {
 namespace {
 
-// MPICH's own limits leave room for the command in its line of 1024 bytes; the length of values must be even.
+// MPICH's own limits leave room for the command in its line of 1024 bytes; the length of values
+// must be even.
 constexpr int kMaxName = 64;
 constexpr int kMaxKey = 256;
 constexpr std::size_t kMaxValue = 512;
@@ -33,8 +34,8 @@ bool send_all(int fd, const std::string& text) {
   return true;
 }
 
-// Ends the process when MPI asks for an abort. MPICH 4.0 would go on with garbage otherwise; other versions end
-// themselves once they have said why.
+// Ends the process when MPI asks for an abort. MPICH 4.0 would go on with garbage otherwise; other
+// versions end themselves once they have said why.
 [[noreturn]] void end_process(const std::string& line) {
   const int code = to_number<int>(pmi1_field(line, "exitcode")).value_or(1);
   log(LogLevel::kError, "MPI aborts this process (code " + std::to_string(code) + ").");
@@ -60,8 +61,8 @@ std::string pmi1_field(const std::string& line, const std::string& key) {
 }
 
 std::string process_mapping(const std::vector<int>& node_of_rank) {
-  // Runs of ranks on one node, then equal runs on consecutive nodes, become one block (first node, nodes,
-  // ranks each).
+  // Runs of ranks on one node, then equal runs on consecutive nodes, become one block (first node,
+  // nodes, ranks each).
   struct Block {
     int node, nodes, ranks;
   };
@@ -197,8 +198,8 @@ std::string Pmi1Server::get(const std::string& line) {
     const std::string mapping = process_mapping(job_.node_of_rank);
     return mapping.empty() ? absent : "cmd=get_result rc=0 msg=success value=" + mapping + "\n";
   }
-  // Other keys of this name are offers of richer process managers; asking the store for them would only cost
-  // time.
+  // Other keys of this name are offers of richer process managers; asking the store for them would
+  // only cost time.
   if (key.starts_with("PMI_")) return absent;
   std::lock_guard guard(mutex_);
   if (store_ == nullptr) return absent;
@@ -218,8 +219,8 @@ std::string Pmi1Server::get(const std::string& line) {
 std::string Pmi1Server::barrier() {
   static const std::string done = "cmd=barrier_out rc=0\n";
   std::lock_guard guard(mutex_);
-  // After MPI_Init MPI has better barriers of its own; the last ones, in MPI_Finalize, follow one that we
-  // make over MPI.
+  // After MPI_Init MPI has better barriers of its own; the last ones, in MPI_Finalize, follow one
+  // that we make over MPI.
   if (store_ == nullptr) return done;
   const std::string key = job_.key_prefix + "barrier/" + std::to_string(barriers_++);
   try {

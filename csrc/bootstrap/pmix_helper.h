@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Starts altorch-pmix-server, one per node, for Open MPI 5 and later, and carries its fences over the store.
+// Starts altorch-pmix-server, one per node, for Open MPI 5 and later, and carries its fences over
+// the store.
 #pragma once
 
 #include <chrono>
@@ -24,11 +25,12 @@ struct PmixOptions {
   std::chrono::milliseconds timeout{120000};
 };
 
-// The first rank of a node starts the helper and, in a native detached thread, exchanges its fences with
-// those of the other nodes; the others only learn their environment.
+// The first rank of a node starts the helper and, in a native detached thread, exchanges its fences
+// with those of the other nodes; the others only learn their environment.
 class PmixHelper {
  public:
-  // Every rank calls it. Returns once the node's helper is ready. Throws Error(kUnsupported, kTimeout).
+  // Every rank calls it. Returns once the node's helper is ready. Throws Error(kUnsupported,
+  // kTimeout).
   static std::shared_ptr<PmixHelper> start(const PmixOptions& options, KeyValueStore* store);
 
   // NAME=VALUE lines that this rank's MPI_Init needs.

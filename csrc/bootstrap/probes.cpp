@@ -31,8 +31,8 @@ std::string namespace_id(const char* kind) {
   return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : "none";
 }
 
-// A value that no other process has at the same address, so that a wrong process is not taken for the right
-// one.
+// A value that no other process has at the same address, so that a wrong process is not taken for
+// the right one.
 const std::uint64_t* probe_word() {
   static const std::uint64_t* word = [] {
     std::random_device random;

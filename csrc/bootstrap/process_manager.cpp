@@ -24,8 +24,8 @@ std::string pmix_program(const BootstrapOptions& options) {
   return options.shim_directory + "/altorch-pmix-server";
 }
 
-// A number of the job for Open MPI, which wants one instead of a name. Bit 15 must be clear: Open MPI 4 masks
-// it in the names of its peers, but not in its own.
+// A number of the job for Open MPI, which wants one instead of a name. Bit 15 must be clear: Open
+// MPI 4 masks it in the names of its peers, but not in its own.
 std::string job_number(const std::string& job) {
   const auto random = to_number<std::uint64_t>(job.substr(job.find('-') + 1), 16);
   return std::to_string((random.value_or(0) & 0x7fff7fff) | 1);
@@ -53,8 +53,8 @@ bool has_fast_network() {
   return !files_in("/sys/class/infiniband").empty() || !files_in("/sys/class/cxi").empty();
 }
 
-// Where a relocated Open MPI, such as the one of the Python package, has its files; empty when it needs no
-// telling.
+// Where a relocated Open MPI, such as the one of the Python package, has its files; empty when it
+// needs no telling.
 std::string open_mpi_prefix(const MpiLibrary& library) {
   char real[PATH_MAX];
   if (!realpath(library.path.c_str(), real)) return "";
@@ -73,13 +73,14 @@ void prepare_network(ScopedEnvironment& environment, const std::string& interfac
   environment.set_default("OMPI_MCA_oob_tcp_if_include", interface);
 }
 
-// UCX takes ranks of one kernel for neighbours, and waits for memory that another user or a container keeps from them.
+// UCX takes ranks of one kernel for neighbours, and waits for memory that another user or a
+// container keeps from them.
 void prepare_split_host(ScopedEnvironment& environment, const Topology& topology) {
   if (topology.splits_a_host) environment.set_default("UCX_TLS", "^posix,sysv,cma,knem,xpmem");
 }
 
-// Open MPI spins in MPI_Init and MPI_Comm_create_group: with more ranks than cores each waits for the others'
-// time slices.
+// Open MPI spins in MPI_Init and MPI_Comm_create_group: with more ranks than cores each waits for
+// the others' time slices.
 void prepare_crowd(ScopedEnvironment& environment, const Topology& topology) {
   if (topology.more_ranks_than_cores) environment.set_default("OMPI_MCA_mpi_yield_when_idle", "1");
 }
@@ -118,7 +119,8 @@ class Pmi1Manager : public ProcessManager {
     environment.set("FLUX_JOB_ID", job_number(topology_.job));
     environment.set("FLUX_PMI_LIBRARY_PATH", flux_library_);
     environment.set("OMPI_MCA_pmix", "flux");
-    // Otherwise it looks up a remote rank at the first message to it, when the store is no longer asked.
+    // Otherwise it looks up a remote rank at the first message to it, when the store is no longer
+    // asked.
     environment.set("OMPI_MCA_mpi_add_procs_cutoff", "2147483647");
     if (!topology_.memory_is_readable) {
       environment.set_default("OMPI_MCA_btl_vader_single_copy_mechanism", "none");

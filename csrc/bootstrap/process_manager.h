@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Answers what MPI_Init asks: the rank of this process, and where its peers are. There is one kind for each way in
-// which an MPI library asks.
+// Answers what MPI_Init asks: the rank of this process, and where its peers are. There is one kind
+// for each way in which an MPI library asks.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,8 @@ std::unique_ptr<ProcessManager> start_process_manager(const MpiLibrary& library,
 // Why no process manager can serve this library here, or empty.
 std::string process_manager_problem(const MpiLibrary& library, const BootstrapOptions& options);
 
-// Settings that an Open MPI needs however it is started: where it is installed, and no search for networks
-// that are not there.
+// Settings that an Open MPI needs however it is started: where it is installed, and no search for
+// networks that are not there.
 void prepare_open_mpi(ScopedEnvironment& environment, const MpiLibrary& library);
 
 }  // namespace altorch

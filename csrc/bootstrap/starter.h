@@ -10,7 +10,8 @@
 
 namespace altorch {
 
-// Calls MPI_Init as the launcher prepared it, or takes the MPI that other code in this process has initialised.
+// Calls MPI_Init as the launcher prepared it, or takes the MPI that other code in this process has
+// initialised.
 std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel level, MpiOrigin origin,
                                   const BootstrapOptions& options);
 

@@ -11,7 +11,8 @@
 namespace altorch {
 namespace {
 
-// Shared memory that one rank takes of /dev/shm: 5.3 MB with MPICH 5, 4 MB and some with Open MPI 4.
+// Shared memory that one rank takes of /dev/shm: 5.3 MB with MPICH 5, 4 MB and some with Open MPI
+// 4.
 constexpr std::uint64_t kSharedMemoryPerRank = 6'000'000;
 // MPICH 5 takes 1 to 2 MiB for a rank that is alone on its node, too.
 constexpr std::uint64_t kSharedMemoryAlone = 2'500'000;
@@ -32,8 +33,8 @@ void check_shared_memory(const std::vector<PeerInfo>& peers, const std::vector<i
   }
 }
 
-// Each rank tries the next one of its node; together they try all that matters, for the rules are the same
-// for all.
+// Each rank tries the next one of its node; together they try all that matters, for the rules are
+// the same for all.
 bool neighbour_is_readable(const std::vector<PeerInfo>& peers, const std::vector<int>& nodes, int rank) {
   const int size = static_cast<int>(peers.size());
   for (int step = 1; step < size; ++step) {
@@ -58,8 +59,8 @@ bool splits_a_host(const std::vector<PeerInfo>& peers) {
   });
 }
 
-// The interface that reaches the other nodes. On the master's own node the route to the master is the loopback, so a
-// rank there takes the route to a rank of another node.
+// The interface that reaches the other nodes. On the master's own node the route to the master is
+// the loopback, so a rank there takes the route to a rank of another node.
 std::string outward_interface(const std::vector<PeerInfo>& peers, const std::vector<int>& nodes, int rank,
                               const std::string& master) {
   RouteToHost route = route_to(master);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which ranks share a node, and what that allows, as one rank sees it. It follows from what all ranks have told each
-// other.
+// Which ranks share a node, and what that allows, as one rank sees it. It follows from what all
+// ranks have told each other.
 #pragma once
 
 #include <string>
@@ -26,8 +26,9 @@ struct Topology {
   int size() const { return static_cast<int>(peers.size()); }
 };
 
-// Collective: all ranks meet once more, so that no rank enters MPI_Init alone. Throws Error(kUnsupported), on all
-// ranks alike, if /dev/shm is too small on a node; Error(kTimeout) if a rank has gone.
+// Collective: all ranks meet once more, so that no rank enters MPI_Init alone. Throws
+// Error(kUnsupported), on all ranks alike, if /dev/shm is too small on a node; Error(kTimeout) if a
+// rank has gone.
 Topology topology_of(const BootstrapOptions& options, const PeerTable& table);
 
 }  // namespace altorch

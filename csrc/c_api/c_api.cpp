@@ -71,7 +71,8 @@ Operation operation_of(const altorch_call& call, int size) {
   return operation;
 }
 
-// Under the group's `order`: the call's number, or, for one that this rank refuses, the error that its peers are told.
+// Under the group's `order`: the call's number, or, for one that this rank refuses, the error that
+// its peers are told.
 void number(Communicator& group, Operation& operation, const char* refused) {
   if (operation.is_collective()) operation.sequence = group.next_sequence();
   if (refused) throw group.refuse(operation, Error(ErrorKind::kInvalidArgument, refused));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The engine behind functions with C linkage: groups of CPU tensors of one node, without torch's headers. For a torch that no
-// extension was built for; python/altorch/fallback/engine.py calls them through ctypes.
+// The engine behind functions with C linkage: groups of CPU tensors of one node, without torch's
+// headers. For a torch that no extension was built for; python/altorch/fallback/engine.py calls
+// them through ctypes.
 //
-// Buffers are contiguous and stay alive until the call is done; counts are elements, times milliseconds. A function that
-// fails returns 1 + ErrorKind (a pointer: null), and altorch_error() is its text, on the same thread, until the next call.
-// Thread rules: any thread may call. All ranks make the calls of a group in the same order.
+// Buffers are contiguous and stay alive until the call is done; counts are elements, times
+// milliseconds. A function that fails returns 1 + ErrorKind (a pointer: null), and altorch_error()
+// is its text, on the same thread, until the next call. Thread rules: any thread may call. All
+// ranks make the calls of a group in the same order.
 #pragma once
 
 #include <stddef.h>
@@ -14,7 +16,8 @@
 
 extern "C" {
 
-// The store that the ranks meet in. Each function returns 0, or 1 if the store failed; they come from any thread.
+// The store that the ranks meet in. Each function returns 0, or 1 if the store failed; they come
+// from any thread.
 struct altorch_store {
   int (*set)(const char* key, const char* data, size_t bytes);
   int (*set_once)(const char* key, const char* data, size_t bytes);  // sets nothing where the key exists
@@ -44,17 +47,19 @@ ALTORCH_C_API int altorch_can_reduce(int dtype, int op);
 ALTORCH_C_API const char* altorch_error();
 // 1 + ErrorKind of this thread's last failed call, for the functions that return a pointer.
 ALTORCH_C_API int altorch_error_code();
-// Whether the buffers of this thread's last failed call may be released; 0: they stay for the life of the process.
+// Whether the buffers of this thread's last failed call may be released; 0: they stay for the life
+// of the process.
 ALTORCH_C_API int altorch_buffers_free();
 
-// Collective: makes a group. `store` stays valid until altorch_stop(). `name` is for messages, `key`, of this name and these
-// ranks, for the store. `global_ranks`: `size` of them. Of the job's first group `is_job` is 1.
+// Collective: makes a group. `store` stays valid until altorch_stop(). `name` is for messages,
+// `key`, of this name and these ranks, for the store. `global_ranks`: `size` of them. Of the job's
+// first group `is_job` is 1.
 ALTORCH_C_API void* altorch_join(const altorch_store* store, const char* name, const char* key, int rank,
                                  int size, const int* global_ranks, int is_job, int64_t timeout_ms);
 // Runs a collective, and returns when it is done on this rank.
 ALTORCH_C_API int altorch_run(void* group, const altorch_call* call);
-// Starts a collective or a message, and returns its task. altorch_wait() returns -1 where `timeout_ms` passes first; 0: the
-// call's own deadline counts.
+// Starts a collective or a message, and returns its task. altorch_wait() returns -1 where
+// `timeout_ms` passes first; 0: the call's own deadline counts.
 ALTORCH_C_API void* altorch_start(void* group, const altorch_call* call);
 ALTORCH_C_API int altorch_wait(void* group, void* task, int64_t timeout_ms);
 ALTORCH_C_API int altorch_is_done(void* task);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A KeyValueStore over the functions of an altorch_store, which one thread of the process calls: a store that does not answer
-// keeps no caller longer than kAnswer, and a signal handler of the program never runs inside of such a function.
+// A KeyValueStore over the functions of an altorch_store, which one thread of the process calls: a
+// store that does not answer keeps no caller longer than kAnswer, and a signal handler of the
+// program never runs inside of such a function.
 #pragma once
 
 #include <functional>
@@ -27,11 +28,13 @@ class CallbackStore : public KeyValueStore {
   std::int64_t add(const std::string& key, std::int64_t amount) override;
   bool is_hosted() override;
 
-  // Every later request of the process throws Error(kClosed). Waits for the one under way, at most kAnswer.
+  // Every later request of the process throws Error(kClosed). Waits for the one under way, at most
+  // kAnswer.
   static void stop();
 
  private:
-  // Has the thread run `request` with the full key, and waits for it. `request` owns what it needs: it may outlive the call.
+  // Has the thread run `request` with the full key, and waits for it. `request` owns what it needs:
+  // it may outlive the call.
   void ask(const std::string& key, std::function<int(const char*)> request);
 
   const altorch_store& store_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The table of algorithms. A new one is a file that ends with its row, and its name in algorithm.cpp.
+// The table of algorithms. A new one is a file that ends with its row, and its name in
+// algorithm.cpp.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace altorch {
 
-// The alpha-beta-gamma model: one message costs alpha, one byte on the wire beta, one byte reduced gamma [s].
+// The alpha-beta-gamma model: one message costs alpha, one byte on the wire beta, one byte reduced
+// gamma [s].
 struct CostModel {
   double alpha = 1e-6;
   double beta = 1e-10;
@@ -26,7 +28,8 @@ struct Algorithm {
   bool even_only = false;         // cannot take per-rank counts
   bool pipelined = false;         // uses Problem::segment_count
   bool combines = false;  // makes results by StepKind::kCombine alone: half types need no wide messages
-  // Seconds for p ranks and n bytes: of the whole vector (all_reduce, reduce, broadcast) or of one block.
+  // Seconds for p ranks and n bytes: of the whole vector (all_reduce, reduce, broadcast) or of one
+  // block.
   double (*cost)(int p, double n, const CostModel& model);
   Schedule (*build)(const Problem& problem);
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs a Schedule on a Channel. The one interpreter of all algorithms: it starts no thread, never blocks and,
-// once warm, allocates nothing, so a caller may run it inline or keep many executions going at once.
+// Runs a Schedule on a Channel. The one interpreter of all algorithms: it starts no thread, never
+// blocks and, once warm, allocates nothing, so a caller may run it inline or keep many executions
+// going at once.
 //
 //   Execution execution;
 //   execution.start(schedule, channel, {input, output, scratch, dtype, op}, tag);
@@ -22,8 +23,8 @@
 
 namespace altorch {
 
-// The memory behind the regions of a schedule. Pointers may be null where the schedule does not use the
-// region.
+// The memory behind the regions of a schedule. Pointers may be null where the schedule does not use
+// the region.
 struct Buffers {
   const void* input = nullptr;
   void* output = nullptr;
@@ -34,9 +35,10 @@ struct Buffers {
 
 class Execution {
  public:
-  // Posts the first round. `schedule`, `channel` and the memory must stay until the execution is done or
-  // cancelled; `tag` must not be in use for other messages between these ranks that are under way in the same
-  // order of calls. An execution that is done or cancelled may be started again.
+  // Posts the first round. `schedule`, `channel` and the memory must stay until the execution is
+  // done or cancelled; `tag` must not be in use for other messages between these ranks that are
+  // under way in the same order of calls. An execution that is done or cancelled may be started
+  // again.
   void start(const Schedule& schedule, Channel& channel, const Buffers& buffers, std::int64_t tag);
 
   // The one that is in flight.

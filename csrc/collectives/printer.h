@@ -16,8 +16,8 @@ namespace altorch {
 //               send output[0:256] to 0
 //   then        output[0:256] = scratch[0:256] (op) output[0:256]
 //
-// Slices are in elements, as in Python. After `longest` rounds the rest is only counted; `longest` < 0: all
-// of them.
+// Slices are in elements, as in Python. After `longest` rounds the rest is only counted; `longest`
+// < 0: all of them.
 std::string describe(const Algorithm& algorithm, const Problem& problem, int longest = 16);
 
 }  // namespace altorch

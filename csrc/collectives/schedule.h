@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A Schedule is an algorithm as data: for one rank, the rounds of messages and local work that carry out a
-// collective. Building one is a pure function of a Problem, so an algorithm is proved on virtual ranks,
-// priced for thousands of ranks and printed without moving a byte; executor.h runs it on any Channel.
+// A Schedule is an algorithm as data: for one rank, the rounds of messages and local work that
+// carry out a collective. Building one is a pure function of a Problem, so an algorithm is proved
+// on virtual ranks, priced for thousands of ranks and printed without moving a byte; executor.h
+// runs it on any Channel.
 //
 // All offsets and counts are in elements, not bytes.
 #pragma once
@@ -16,7 +17,8 @@ namespace altorch {
 
 enum class Region : std::uint8_t { kInput, kOutput, kScratch };
 
-// `count` elements of a region, from `offset` on. A count of 0 is legal everywhere: an empty message is sent.
+// `count` elements of a region, from `offset` on. A count of 0 is legal everywhere: an empty
+// message is sent.
 struct Slice {
   Region region = Region::kOutput;
   std::int64_t offset = 0;
@@ -30,8 +32,8 @@ enum class StepKind : std::uint8_t {
   kReduce,   // c = a (op) b; c may be a or b itself. By convention `a` holds the lower ranks' part, so that
              // every rank computes the same bits whatever the operands (NaN payloads included)
   kCombine,  // c = part 0 (op) part 1 (op) ... in one step, so that half types are rounded once and kAvg is
-             // the mean. Part `peer` is b, the others lie side by side in a, each of c.count elements; c may
-             // be b itself
+             // the mean. Part `peer` is b, the others lie side by side in a, each of c.count
+             // elements; c may be b itself
 };
 
 struct Step {
@@ -47,10 +49,10 @@ inline Slice part_of(const Step& step, int i) {
   return {step.a.region, step.a.offset + (i < step.peer ? i : i - 1) * step.c.count, step.c.count};
 }
 
-// One round: post every message, do the local steps in order while the messages fly, then wait for the
-// messages. So local steps work on what earlier rounds brought; they may read what this round sends, and
-// touch nothing that this round receives. Messages between one pair of ranks match in the order in which they
-// stand.
+// One round: post every message, do the local steps in order while the messages fly, then wait for
+// the messages. So local steps work on what earlier rounds brought; they may read what this round
+// sends, and touch nothing that this round receives. Messages between one pair of ranks match in
+// the order in which they stand.
 struct Round {
   std::uint32_t messages_begin = 0, messages_end = 0;  // indices into Schedule::steps
   std::uint32_t locals_begin = 0, locals_end = 0;      // locals_begin == messages_end
@@ -80,8 +82,8 @@ struct Schedule {
 //   scatter         the root's Input holds all blocks (input_counts, same rule), Output the rank's own block.
 //   scan, exscan    Output holds `count` elements, reduced in place; Input is not used. The Output of rank 0 does not change.
 //   barrier         no data; messages carry 0 elements.
-// For an even collective input_counts / output_counts are all equal to `count` (the count of one block) and
-// the spans may be left empty: use block_count(), block_offset().
+// For an even collective input_counts / output_counts are all equal to `count` (the count of one
+// block) and the spans may be left empty: use block_count(), block_offset().
 struct Problem {
   int rank = 0;
   int size = 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels that the build's nvcc has compiled, for the GPUs that it knew: a fat binary inside this library.
+// The kernels that the build's nvcc has compiled, for the GPUs that it knew: a fat binary inside
+// this library.
 #pragma once
 
 #include <cstddef>

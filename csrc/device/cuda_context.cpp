@@ -28,7 +28,8 @@ CudaContext::Current::Current(void* context, bool stays) {
   goes_back_ = !stays;
 }
 
-// To none, too: a context that is no more must not stay a thread's, and the next one may have its address.
+// To none, too: a context that is no more must not stay a thread's, and the next one may have its
+// address.
 CudaContext::Current::~Current() {
   if (goes_back_) driver().set_context(before_);
 }

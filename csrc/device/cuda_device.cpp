@@ -17,9 +17,9 @@ using cuda::capability_of;
 using cuda::DevicePtr;
 using cuda::driver;
 
-// Copies from the host of less than this the driver leaves to the multiprocessors, unless they are of several
-// rows: 274 us against 10 on an H200 that two processes share. Larger ones go by a copy engine, and so do all
-// copies to the host; those on the device never do.
+// Copies from the host of less than this the driver leaves to the multiprocessors, unless they are
+// of several rows: 274 us against 10 on an H200 that two processes share. Larger ones go by a copy
+// engine, and so do all copies to the host; those on the device never do.
 constexpr std::size_t kLeftToMultiprocessors = 32 << 10;
 
 constexpr std::int64_t kThreads = 512;  // of a block, at most
@@ -210,7 +210,8 @@ void CudaDevice::clear(std::uint64_t memory, std::size_t bytes) {
   cuda.check("cuStreamSynchronize", done);
 }
 
-// Memory of its own kind, of which a process that maps it holds a part: it is there until all of them have let go.
+// Memory of its own kind, of which a process that maps it holds a part: it is there until all of
+// them have let go.
 Device::Exported CudaDevice::export_memory(std::size_t bytes) {
   const auto entered = context_->enter();
   const cuda::Driver& cuda = driver();
@@ -366,7 +367,8 @@ void CudaDevice::launch(void* kernel, unsigned columns, unsigned rows, std::int6
   constexpr std::int64_t kWarp = 32;
   const auto rounded = static_cast<unsigned>(std::clamp(rounded_up(threads, kWarp), kWarp, kThreads));
   void* arguments[] = {const_cast<void*>(argument)};
-  // It may be put on the multiprocessors while the kernel before it comes to its end, which it waits for (names.cpp).
+  // It may be put on the multiprocessors while the kernel before it comes to its end, which it
+  // waits for (names.cpp).
   const cuda::LaunchAttribute early{.id = cuda::kProgrammaticSerialization, .value = 1};
   const cuda::LaunchConfig config{.grid_x = columns,
                                   .grid_y = rows,
@@ -387,7 +389,8 @@ void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp 
   if (reduction.count == 0) return;
   prepare(dtype, op, kParts);
   const auto entered = context_->enter();
-  // A few thread blocks keep the bus busy; the other multiprocessors are left to kernels that compute meanwhile.
+  // A few thread blocks keep the bus busy; the other multiprocessors are left to kernels that
+  // compute meanwhile.
   const auto packs = reduction.count * static_cast<std::int64_t>(size_of(dtype)) / 16;
   launch(this->reduction(dtype, op, kParts), packs, /*most_blocks=*/32, &reduction, stream);
 }
@@ -511,8 +514,8 @@ void CudaDevice::prepare_poison() {
   poison_ = context_->kernel(poison_kernel());
 }
 
-// One block: almost always it looks at a word and ends. Looks of several at a word on the host take their turns on
-// the bus, 32 of them 38 us.
+// One block: almost always it looks at a word and ends. Looks of several at a word on the host take
+// their turns on the bus, 32 of them 38 us.
 void CudaDevice::poison(const PoisonJob& job, Stream stream) {
   if (job.bytes == 0) return;
   prepare_poison();

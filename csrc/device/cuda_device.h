@@ -14,25 +14,30 @@ namespace altorch {
 
 class CudaDevice : public Device {
  public:
-  // `shared`: other processes use the GPU too, so that what its multiprocessors do waits for their turn.
-  // `beside`: in a context beside torch's (cuda_context.h). Throws Error(kUnsupported) with unsupported_reason()'s words.
+  // `shared`: other processes use the GPU too, so that what its multiprocessors do waits for their
+  // turn. `beside`: in a context beside torch's (cuda_context.h). Throws Error(kUnsupported) with
+  // unsupported_reason()'s words.
   explicit CudaDevice(int index, bool shared = false, bool beside = false);
   ~CudaDevice() override;
 
   // Why device `index` cannot serve, in a clause, or nothing.
   static std::optional<std::string> unsupported_reason(int index);
 
-  // Text that names the GPU (or its slice) in every process; of `index` alone where the driver is missing.
+  // Text that names the GPU (or its slice) in every process; of `index` alone where the driver is
+  // missing.
   static std::string identity(int index);
 
   // Why other processes cannot map its memory, in a clause, or nothing.
   static std::optional<std::string> export_unsupported_reason(int index);
-  // Why kernels on device `index` cannot do atomic operations on memory of the GPU of that identity(), or nothing.
+  // Why kernels on device `index` cannot do atomic operations on memory of the GPU of that
+  // identity(), or nothing.
   static std::optional<std::string> atomics_unsupported_reason(int index, const std::string& other);
-  // The other GPUs, by identity(), in whose memory a line of 128 bytes becomes visible from its beginning on (kernels/ll128.cuh): of
-  // the same generation, over NVLink. Only those that this process sees.
+  // The other GPUs, by identity(), in whose memory a line of 128 bytes becomes visible from its
+  // beginning on (kernels/ll128.cuh): of the same generation, over NVLink. Only those that this
+  // process sees.
   static std::vector<std::string> links(int index);
-  // Whether kernels of several processes run on it at the same time: they are clients of the Multi-Process Service.
+  // Whether kernels of several processes run on it at the same time: they are clients of the
+  // Multi-Process Service.
   static bool serves_several(int index);
   static int multiprocessors(int index);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What altorch uses of the CUDA driver's C interface, declared after its documentation: nothing is linked and
-// no header of CUDA is needed to build. Signatures are those of CUDA 12 and later.
+// What altorch uses of the CUDA driver's C interface, declared after its documentation: nothing is
+// linked and no header of CUDA is needed to build. Signatures are those of CUDA 12 and later.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,8 @@ struct RowCopy {
   End from, to;
   std::size_t width = 0, rows = 0;
 };
-// CUmemAllocationProp and CUmemAccessDesc: physical memory of a device, and which device may use a mapping of it.
+// CUmemAllocationProp and CUmemAccessDesc: physical memory of a device, and which device may use a
+// mapping of it.
 inline constexpr int kFileDescriptor = 1;  // CU_MEM_HANDLE_TYPE_...
 struct AllocationProperties {
   int type = 0, handle_types = 0;
@@ -145,10 +146,11 @@ struct Driver {
 
 // Loaded when first asked for. Thread rules: any thread.
 const Driver& driver();
-// Replaces the library from now on; null: the library again. For tests, which have a fake. Call it while no thread
-// uses a GPU.
+// Replaces the library from now on; null: the library again. For tests, which have a fake. Call it
+// while no thread uses a GPU.
 void replace_driver(const Driver* fake);
-// The compute capability of a device: 90 for 9.0; 0: the driver does not say. Thread rules: any thread.
+// The compute capability of a device: 90 for 9.0; 0: the driver does not say. Thread rules: any
+// thread.
 int capability_of(int device);
 
 }  // namespace altorch::cuda

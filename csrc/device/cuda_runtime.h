@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The few calls of the CUDA runtime that torch's device-independent interface lacks, taken from the copy that
-// torch has loaded: nothing is linked, so that one build serves machines with and without CUDA.
+// The few calls of the CUDA runtime that torch's device-independent interface lacks, taken from the
+// copy that torch has loaded: nothing is linked, so that one build serves machines with and without
+// CUDA.
 #pragma once
 
 namespace altorch {

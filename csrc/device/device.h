@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the engine asks of a GPU beyond NCCL: copies, reductions and stream-ordered flags. Everything is
-// enqueued on a stream and the host goes on at once. One interface for CUDA (cuda_device.h) and for the fake
-// one on which the state machines are proved without a GPU (tests/cpp/support/fake_device.h).
+// What the engine asks of a GPU beyond NCCL: copies, reductions and stream-ordered flags.
+// Everything is enqueued on a stream and the host goes on at once. One interface for CUDA
+// (cuda_device.h) and for the fake one on which the state machines are proved without a GPU
+// (tests/cpp/support/fake_device.h).
 #pragma once
 
 #include <cstddef>
@@ -41,10 +42,11 @@ class Device {
   virtual PinnedMemory pin(std::size_t bytes) = 0;
   // Pins memory that exists already, for as long as the result lives.
   virtual PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) = 0;
-  // Memory of the device, zero at first, for as long as the result lives. Throws Error(kUnsupported) as pin() does.
+  // Memory of the device, zero at first, for as long as the result lives. Throws
+  // Error(kUnsupported) as pin() does.
   virtual DeviceMemory allocate(std::size_t bytes) = 0;
-  // Memory of the device that other processes can map, zero at first, and a descriptor of it. Throws
-  // Error(kUnsupported).
+  // Memory of the device that other processes can map, zero at first, and a descriptor of it.
+  // Throws Error(kUnsupported).
   struct Exported {
     DeviceMemory memory;
     Descriptor descriptor;
@@ -60,9 +62,9 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // Loads the kernels of reduce(), reduce_ll(), reduce_two_shot(), reduce_one_shot(), update_window(),
-  // reduce_ll128() or sum_and_norm(). Call it before the streams hold anything that waits for other ranks: loading
-  // may wait for the streams.
+  // Loads the kernels of reduce(), reduce_ll(), reduce_two_shot(), reduce_one_shot(),
+  // update_window(), reduce_ll128() or sum_and_norm(). Call it before the streams hold anything
+  // that waits for other ranks: loading may wait for the streams.
   enum Reducing { kParts, kLl, kTwoShot, kOneShot, kUpdate, kLl128, kNorm };
   static constexpr int kReducings = 7;
   virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
@@ -71,8 +73,8 @@ class Device {
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 
-  // The kernels of all these calls wait for other ranks: a GPU that several ranks share must run their kernels at the
-  // same time.
+  // The kernels of all these calls wait for other ranks: a GPU that several ranks share must run
+  // their kernels at the same time.
   virtual void reduce_ll(const LlExchange& exchange, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void move_ll(const LlExchange& exchange, Stream stream) = 0;
   virtual void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) = 0;
@@ -83,22 +85,23 @@ class Device {
   virtual void reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void exchange_ll128(const Ll128Exchange& job, Stream stream) = 0;
 
-  // One-sided access. Only await_window() waits for other ranks. A move with a signal runs in one thread block.
+  // One-sided access. Only await_window() waits for other ranks. A move with a signal runs in one
+  // thread block.
   virtual void prepare_windows() = 0;
   virtual void move_window(const WindowMove& job, Stream stream) = 0;
   virtual void await_window(const WindowWait& job, Stream stream) = 0;
   virtual void update_window(const WindowUpdate& job, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void change_number(const WindowNumber& job, Stream stream) = 0;
 
-  // Overwrites a result if its call was aborted. Call prepare_poison() early, as the others, and before a graph is
-  // captured.
+  // Overwrites a result if its call was aborted. Call prepare_poison() early, as the others, and
+  // before a graph is captured.
   virtual void prepare_poison() = 0;
   virtual void poison(const PoisonJob& job, Stream stream) = 0;
 
   // What `stream` gets from now on comes after what `other` holds now.
   virtual void wait_for_stream(Stream stream, Stream other) = 0;
-  // Raises a flag in pinned memory, or in the device's own, after what the stream holds; host and GPU see
-  // what was written before.
+  // Raises a flag in pinned memory, or in the device's own, after what the stream holds; host and
+  // GPU see what was written before.
   virtual void raise(Flag& flag, std::uint32_t value, Stream stream) = 0;
   // Holds the stream up until the host or a GPU raises the flag in pinned memory.
   virtual void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) = 0;

@@ -33,8 +33,8 @@ struct Nvrtc {
   std::string missing;
 };
 
-// torch finds its copy by a path of its own, beside the CUDA runtime that it has loaded. Tests without torch
-// take that of a CUDA installation.
+// torch finds its copy by a path of its own, beside the CUDA runtime that it has loaded. Tests
+// without torch take that of a CUDA installation.
 std::vector<std::string> candidates() {
   std::vector<std::string> paths;
   for (const std::string major : {"13", "12"}) {
@@ -114,8 +114,8 @@ std::string compile_kernel(const Kernel& kernel, int architecture) {
   check("nvrtcCreateProgram",
         compiler.create(&program, source.c_str(), "altorch_kernels.cu", 0, nullptr, nullptr));
   const std::string target = "--gpu-architecture=sm_" + std::to_string(architecture);
-  // Without fused multiply-add the results are those of the host, bit by bit. Before 13.1 NVRTC takes a generic lambda
-  // within a function of the device for one of the host.
+  // Without fused multiply-add the results are those of the host, bit by bit. Before 13.1 NVRTC
+  // takes a generic lambda within a function of the device for one of the host.
   const char* options[] = {target.c_str(), "--std=c++20", "--fmad=false", "-default-device"};
   check("nvrtcCompileProgram", compiler.compile(program, std::size(options), options));
   std::size_t length = 0;

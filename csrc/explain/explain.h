@@ -17,8 +17,8 @@ struct Question {
   int ranks = 1;
   int rank = 0;           // whose rounds to show
   std::string algorithm;  // empty: the one that would be chosen
-  // Of tensors on GPUs: ranks on so many nodes, one GPU each unless they share GPUs, where nothing else stands in the
-  // way of any route.
+  // Of tensors on GPUs: ranks on so many nodes, one GPU each unless they share GPUs, where nothing
+  // else stands in the way of any route.
   bool on_gpus = false;
   int nodes = 1;
   bool share_gpus = false;

@@ -22,8 +22,9 @@ std::string of(std::int64_t bytes, std::int64_t tag) {
 
 }  // namespace
 
-// A writer clears `number`, writes the other fields, and stores `number` last. A reader loads `number` before and after the
-// other fields. If it is the same both times, the fields belong to it.
+// A writer clears `number`, writes the other fields, and stores `number` last. A reader loads
+// `number` before and after the other fields. If it is the same both times, the fields belong to
+// it.
 struct Agreement::Call {
   std::uint64_t number, sequence, fingerprint, history;
 };

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Detects mismatched calls on CUDA tensors among the ranks of one node. Before a rank enqueues anything, it writes its call
-// into memory that the ranks share. A rank that comes later compares its own call with it, whichever route carries the
-// call. On a mismatch that rank enqueues nothing. This costs the device nothing, and the host a few hundred nanoseconds.
+// Detects mismatched calls on CUDA tensors among the ranks of one node. Before a rank enqueues
+// anything, it writes its call into memory that the ranks share. A rank that comes later compares
+// its own call with it, whichever route carries the call. On a mismatch that rank enqueues nothing.
+// This costs the device nothing, and the host a few hundred nanoseconds.
 //
-// All ranks must agree on a collective, and on all calls before it. For messages, and for the blocks that an all_to_all, a
-// gather or a scatter moves, each pair of ranks must agree on size and tag. Ranks compare a call as long as they are at
-// most kKept calls apart. After that, the history of the calls shows the mismatch.
+// All ranks must agree on a collective, and on all calls before it. For messages, and for the
+// blocks that an all_to_all, a gather or a scatter moves, each pair of ranks must agree on size and
+// tag. Ranks compare a call as long as they are at most kKept calls apart. After that, the history
+// of the calls shows the mismatch.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +30,8 @@ class Agreement {
   // `memory`: bytes(ranks), zero at first, shared by all ranks.
   Agreement(std::shared_ptr<std::byte> memory, int rank, int ranks);
 
-  // Writes the call down and compares it with the peers' calls. On a mismatch, aborts and throws Error(kMismatch), which
-  // names both calls. Throws Error(kTransport) once the group is aborted.
+  // Writes the call down and compares it with the peers' calls. On a mismatch, aborts and throws
+  // Error(kMismatch), which names both calls. Throws Error(kTransport) once the group is aborted.
   void check(const Operation& operation);
 
   // Aborts the group for all ranks. The first reason stays.

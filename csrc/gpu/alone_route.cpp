@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A route for a group of one rank, which needs no NCCL for it: that takes seconds and memory to start.
+// A route for a group of one rank, which needs no NCCL for it: that takes seconds and memory to
+// start.
 #include "gpu/poison_guard.h"
 #include "gpu/route_opening.h"
 

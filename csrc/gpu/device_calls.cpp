@@ -101,7 +101,8 @@ void DeviceCalls::device_failed(const std::string& what) {
   if (!device_failure_) device_failure_ = Error(ErrorKind::kTransport, what);
 }
 
-// A failed carrier lets its streams go on, so that they being done does not mean that all went well.
+// A failed carrier lets its streams go on, so that they being done does not mean that all went
+// well.
 std::optional<DeviceCalls::Trouble> DeviceCalls::trouble(Watchdog::Clock::time_point now) {
   if (device_failure_) return Trouble{last_, *device_failure_};
   const Operation& likely = entering_        ? calls_.back().operation
@@ -121,7 +122,8 @@ std::optional<DeviceCalls::Trouble> DeviceCalls::trouble(Watchdog::Clock::time_p
     return Trouble{suspect.operation, *error};
   const bool looked = suspect.wait.looks != looks;
   if (!looked || !watchdog_.is_time_to_compare(suspect.wait, now)) return std::nullopt;
-  // It may be done, or fine, and the device be held up in one that was given to it at the same time.
+  // It may be done, or fine, and the device be held up in one that was given to it at the same
+  // time.
   const std::size_t end = std::min(calls_.size(), kMostCompared);
   for (std::size_t i = 0; i < end; ++i) {
     Call& other = calls_[i];
@@ -160,8 +162,8 @@ bool DeviceCalls::look() {
   return true;
 }
 
-// What carried it may know better which message of the call it was, and what another rank has left in shared memory
-// names that rank's call.
+// What carried it may know better which message of the call it was, and what another rank has left
+// in shared memory names that rank's call.
 Error DeviceCalls::explained(const Operation& operation, const Error& cause) const {
   const bool labelled = cause.has_label() || std::string_view(cause.what()).starts_with("altorch: ");
   return labelled ? cause : group_.explain(operation, cause);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls of a group that are in flight on a device: enqueued, and not known to be done. The calling thread does not wait
-// for them, so a watch thread (backend/cuda/cuda_watch.h) calls look(). It checks whether a peer is lost, a deadline has
-// passed, or the ranks called different operations. If so, it aborts the calls, tells the peers, and keeps leftover data
-// from being taken for results (on_error.h).
+// The calls of a group that are in flight on a device: enqueued, and not known to be done. The
+// calling thread does not wait for them, so a watch thread (backend/cuda/cuda_watch.h) calls
+// look(). It checks whether a peer is lost, a deadline has passed, or the ranks called different
+// operations. If so, it aborts the calls, tells the peers, and keeps leftover data from being taken
+// for results (on_error.h).
 //
-// Nothing here queries the device. Thread rules: enter() up to entered(), captured() or withdraw(), and all_done(), by one
-// thread at a time. done_up_to() by one thread at a time, with a number of calls that had been entered. The other functions
-// by any thread.
+// Nothing here queries the device. Thread rules: enter() up to entered(), captured() or withdraw(),
+// and all_done(), by one thread at a time. done_up_to() by one thread at a time, with a number of
+// calls that had been entered. The other functions by any thread.
 #pragma once
 
 #include <atomic>
@@ -29,13 +30,13 @@ class DeviceCarrier {
   virtual ~DeviceCarrier() = default;
   // What went wrong in a route since, if anything did. Any thread.
   virtual std::optional<Error> failure() = 0;
-  // From now on, aborted calls get their results marked (poison). To be called before abort(). Returns why that is
-  // unsupported, as a clause, or nothing. Any thread; does not call CUDA.
+  // From now on, aborted calls get their results marked (poison). To be called before abort().
+  // Returns why that is unsupported, as a clause, or nothing. Any thread; does not call CUDA.
   virtual std::optional<std::string> mark_results() = 0;
   // Aborts everything in flight, on this rank only. Idempotent. Any thread.
   virtual void abort(const std::string& why) = 0;
-  // The same for replays of CUDA graphs, but only where their results are marked. The host does not know whether a replay
-  // is in flight.
+  // The same for replays of CUDA graphs, but only where their results are marked. The host does not
+  // know whether a replay is in flight.
   virtual void end_replays(const std::string& why) = 0;
 };
 
@@ -45,22 +46,24 @@ class DeviceCalls {
   DeviceCalls(Group& group, Watchdog& watchdog, DeviceCarrier& carrier, OnError on_error,
               std::function<void()> tell_waiters);
 
-  // A call is about to be given to a route. The route may block the calling thread (NCCL connects to peers then).
+  // A call is about to be given to a route. The route may block the calling thread (NCCL connects
+  // to peers then).
   void enter(const Operation& operation);
   // The route has enqueued the call.
   void entered();
   // The route did not enqueue the call.
   void withdraw();
-  // A CUDA graph has captured the call. From now on the graph may be replayed at any time, without notice to the host.
+  // A CUDA graph has captured the call. From now on the graph may be replayed at any time, without
+  // notice to the host.
   void captured();
 
-  // The device has done the first `number` calls that were ever entered. Returns how many were entered in all, if some of
-  // them are still in flight.
+  // The device has done the first `number` calls that were ever entered. Returns how many were
+  // entered in all, if some of them are still in flight.
   std::optional<std::uint64_t> done_up_to(std::uint64_t number);
   void all_done();
   std::uint64_t count() const;  // entered so far, without captured and withdrawn calls
-  // The Operation::number of each call in flight, for reports. Empty if another thread holds the lock, or after a failure.
-  // Any thread; does not wait.
+  // The Operation::number of each call in flight, for reports. Empty if another thread holds the
+  // lock, or after a failure. Any thread; does not wait.
   std::vector<std::uint64_t> under_way() const;
   bool idle() const { return idle_.load(); }  // no call was entered since the last all_done()
 
@@ -69,15 +72,15 @@ class DeviceCalls {
   // A query of the device has failed.
   void device_failed(const std::string& what);
 
-  // Checks the calls in flight, and aborts what hangs. False: nothing is left to look after. To be called repeatedly until
-  // then, by a thread that nothing on the device can block.
+  // Checks the calls in flight, and aborts what hangs. False: nothing is left to look after. To be
+  // called repeatedly until then, by a thread that nothing on the device can block.
   bool look();
   // The group is destroyed before its calls are done: they have failed, and the peers are not told.
   void end(const Error& cause);
   // Aborts the calls because the user asks for it.
   void abort(const std::string& why);
-  // Aborts once more what still hangs, if there is a failure. To be repeated: peers' devices that went on may have blocked
-  // this rank's device again.
+  // Aborts once more what still hangs, if there is a failure. To be repeated: peers' devices that
+  // went on may have blocked this rank's device again.
   void release();
 
  private:
@@ -91,16 +94,17 @@ class DeviceCalls {
     Error cause;
   };
 
-  // Needs mutex_, as the two functions below do. Removes the call that was entered last: it is not in flight after all.
+  // Needs mutex_, as the two functions below do. Removes the call that was entered last: it is not
+  // in flight after all.
   Call take_back();
   // Why the calls in flight cannot end, if that is known.
   std::optional<Trouble> trouble(Watchdog::Clock::time_point now);
-  // The same for graphs that may be replayed while no call is in flight. It is no error yet, because perhaps no thread waits
-  // for a replay.
+  // The same for graphs that may be replayed while no call is in flight. It is no error yet,
+  // because perhaps no thread waits for a replay.
   std::optional<Trouble> trouble_in_graphs(Watchdog::Clock::time_point now);
   Error explained(const Operation& operation, const Error& cause) const;
-  // Tells the waiting threads, the peers and the log what went wrong. Then aborts the calls in flight, or ends the process
-  // (on_error.h).
+  // Tells the waiting threads, the peers and the log what went wrong. Then aborts the calls in
+  // flight, or ends the process (on_error.h).
   void fail(const Operation& operation, const Error& cause);
 
   Group& group_;

@@ -19,16 +19,18 @@ class GpuRoute {
   virtual ~GpuRoute() = default;
   virtual const char* name() const = 0;  // as in ALTORCH_ROUTE and in statistics
 
-  // Enqueues the operations, which may depend on each other across ranks as one group. The stream goes on
-  // after they are done. Buffers must live until then; the spans of the operations only until this returns.
-  // Throws Error. Called by one thread at a time, in the same order on every rank.
+  // Enqueues the operations, which may depend on each other across ranks as one group. The stream
+  // goes on after they are done. Buffers must live until then; the spans of the operations only
+  // until this returns. Throws Error. Called by one thread at a time, in the same order on every
+  // rank.
   virtual void enqueue(std::span<const Operation> operations, void* stream) = 0;
 
-  // Whether the results of what was enqueued last are marked by the route itself where they do not come
-  // (base/dtype.h: poison). By the thread that has enqueued.
+  // Whether the results of what was enqueued last are marked by the route itself where they do not
+  // come (base/dtype.h: poison). By the thread that has enqueued.
   virtual bool marks_results() const { return false; }
 
-  // Whether enqueue() does what comes behind an all_reduce (Call::norm), which it leaves out otherwise. The same on every rank.
+  // Whether enqueue() does what comes behind an all_reduce (Call::norm), which it leaves out
+  // otherwise. The same on every rank.
   virtual bool does_norm_of(const Operation&) const { return false; }
 
   // Its way for small blocks between pairs of ranks, if it has one.

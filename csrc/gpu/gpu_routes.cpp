@@ -90,8 +90,8 @@ std::optional<std::string> GpuRoutes::mark_results() {
   return std::nullopt;
 }
 
-// The owner of a CUDA graph may still replay it, for an unknown time. So the guard, and each route that its graphs do not
-// outlive, stay for the life of the process.
+// The owner of a CUDA graph may still replay it, for an unknown time. So the guard, and each route
+// that its graphs do not outlive, stay for the life of the process.
 GpuRoutes::~GpuRoutes() {
   for (auto& route : routes_) {
     if (in_graphs_ && route && !route->outlived_by_graphs())
@@ -186,8 +186,8 @@ std::shared_ptr<nccl::NcclComm> GpuRoutes::nccl_communicator() {
 
 std::string GpuRoutes::next_key() { return "suspend/" + std::to_string(++exchanges_); }
 
-// All ranks give back the same routes. Otherwise a rank could free memory that a peer still writes to, or keep memory that a
-// peer gives back.
+// All ranks give back the same routes. Otherwise a rank could free memory that a peer still writes
+// to, or keep memory that a peer gives back.
 void GpuRoutes::suspend(const Operation& call, const std::string& unsupported_reason) {
   constexpr char kHasGraphs = 'g', kHasNone = '-';
   WatchdogStore store(communicator_, call);
@@ -227,8 +227,8 @@ void GpuRoutes::end_routes(bool nccl_too) {
         given_back.push_back(std::move(routes_[place]));
     }
   }
-  // Another thread may use a route for a short time more. The thread that drops the last reference destroys the route, and
-  // that should be this thread.
+  // Another thread may use a route for a short time more. The thread that drops the last reference
+  // destroys the route, and that should be this thread.
   AdaptiveWait wait;
   const auto in_use = [](const auto& route) { return route.use_count() > 1; };
   for (const auto until = WaitClock::now() + kLookTimeout;
@@ -277,15 +277,16 @@ std::optional<Error> GpuRoutes::failure() {
   return std::nullopt;
 }
 
-// NCCL last: it frees memory, for which the device has to come to the end of what the others hold up.
+// NCCL last: it frees memory, for which the device has to come to the end of what the others hold
+// up.
 void GpuRoutes::abort(const std::string& why) {
   if (agreement_) agreement_->abort(why);
   const auto routes = all_made();
   for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);
 }
 
-// Routes over NCCL are aborted only if their results can be marked: otherwise leftover data would look like a result. NCCL
-// keeps what its graphs need, even after its own end.
+// Routes over NCCL are aborted only if their results can be marked: otherwise leftover data would
+// look like a result. NCCL keeps what its graphs need, even after its own end.
 void GpuRoutes::end_replays(const std::string& why) {
   const bool marks = !mark_results() && has_guard();
   const auto routes = all_made();

@@ -15,7 +15,8 @@ namespace altorch {
 struct GpuSource {
   // `shared`: other processes use the GPU too. Throws Error(kUnsupported).
   std::function<std::unique_ptr<Device>(int index, bool shared)> open;
-  // Opens the GPU in a second context beside torch's (device/cuda_context.h), for kernels only. Throws Error(kUnsupported).
+  // Opens the GPU in a second context beside torch's (device/cuda_context.h), for kernels only.
+  // Throws Error(kUnsupported).
   std::function<std::unique_ptr<Device>(int index)> open_beside;
   // Why device `index` cannot serve, or nothing.
   std::function<std::optional<std::string>(int index)> unsupported_reason;
@@ -27,9 +28,11 @@ struct GpuSource {
   std::function<std::string(int index)> identity;
   // Whether kernels of several processes run on it at the same time.
   std::function<bool(int index)> mps;
-  // The number of its multiprocessors: at least so many thread blocks run on it at once. 0: unknown.
+  // The number of its multiprocessors: at least so many thread blocks run on it at once. 0:
+  // unknown.
   std::function<int(int index)> multiprocessors = nullptr;
-  // The identities of the other GPUs to which LL128 may write from device `index`: see CudaDevice::links.
+  // The identities of the other GPUs to which LL128 may write from device `index`: see
+  // CudaDevice::links.
   std::function<std::vector<std::string>(int index)> links = nullptr;
   // Why kernels on device `index` cannot do atomic operations on memory of that GPU, or nothing.
   std::function<std::optional<std::string>(int index, const std::string& identity)>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small collectives, and small blocks between pairs of ranks, in one kernel per rank, by the LL protocol
-// (device/kernels/ll.cuh). The slots are in pinned memory, with one send slot for all peers (host_staged), or in the memory of
-// the peers' GPUs, with one send slot for each peer (peer). The counters are on the device, so that calls can be captured.
+// Small collectives, and small blocks between pairs of ranks, in one kernel per rank, by the LL
+// protocol (device/kernels/ll.cuh). The slots are in pinned memory, with one send slot for all
+// peers (host_staged), or in the memory of the peers' GPUs, with one send slot for each peer
+// (peer). The counters are on the device, so that calls can be captured.
 #pragma once
 
 #include <optional>
@@ -49,15 +50,16 @@ class LlExchanges {
   // An even all_to_all with blocks of at most so many bytes.
   static bool goes_in_pairs(const Operation& operation, std::size_t pair_bytes);
 
-  // `pair_bytes`: of one rank for another, at most; 0: there are no pairs. Throws Error(kUnsupported).
+  // `pair_bytes`: of one rank for another, at most; 0: there are no pairs. Throws
+  // Error(kUnsupported).
   LlExchanges(Device& device, Slots slots, int rank, int ranks, std::size_t pair_bytes,
               const std::uint32_t* aborted);
 
   std::size_t pair_bytes() const { return pair_bytes_; }
   // One that fits().
   void enqueue(const Operation& operation, Stream stream);
-  // The blocks of an all_to_all that two ranks have for each other, where neither is larger than pair_bytes().
-  // Returns what is left of the operation, if anything is.
+  // The blocks of an all_to_all that two ranks have for each other, where neither is larger than
+  // pair_bytes(). Returns what is left of the operation, if anything is.
   std::optional<Operation> enqueue_pairs(const Operation& operation, Stream stream);
 
  private:

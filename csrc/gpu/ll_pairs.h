@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An all_to_all of which some blocks are small: those through memory that the ranks share, the others by
-// NCCL. A rank knows the sizes of its own blocks alone, so that each pair of ranks goes its own way: both
-// know the same of it.
+// An all_to_all of which some blocks are small: those through memory that the ranks share, the
+// others by NCCL. A rank knows the sizes of its own blocks alone, so that each pair of ranks goes
+// its own way: both know the same of it.
 #pragma once
 
 #include "gpu/host_staged/messages.h"

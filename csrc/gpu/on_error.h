@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ALTORCH_ON_ERROR, and `on_error` of altorch.Options: what happens to the results of GPU operations that failed in flight.
+// ALTORCH_ON_ERROR, and `on_error` of altorch.Options: what happens to the results of GPU
+// operations that failed in flight.
 #pragma once
 
 #include <string>

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An object with work in flight on a GPU, which the two threads of CudaWatch look after (backend/cuda/cuda_watch.h).
+// An object with work in flight on a GPU, which the two threads of CudaWatch look after
+// (backend/cuda/cuda_watch.h).
 #pragma once
 
 namespace altorch {
 
-// CudaWatch calls both functions repeatedly while they return true. Each function has a thread of its own.
+// CudaWatch calls both functions repeatedly while they return true. Each function has a thread of
+// its own.
 class Watched {
  public:
   virtual ~Watched() = default;

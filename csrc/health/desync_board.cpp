@@ -167,12 +167,14 @@ std::optional<bool> DesyncBoard::compare_message(int peer, bool sends, std::int6
   return other ? std::optional(*other == "gpu") : std::nullopt;
 }
 
-// "<rank> <number> <1: of a CUDA call>" for each rank that does not wait in this call; number 0: it waits in none.
+// "<rank> <number> <1: of a CUDA call>" for each rank that does not wait in this call; number 0: it
+// waits in none.
 std::string DesyncBoard::waiting_ranks(const CallNote& note) {
   std::string seen = " ";  // a store may refuse an empty value
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
-    // A key holds the rank's last wait of its kind, which may be over: the later of the two tells more.
+    // A key holds the rank's last wait of its kind, which may be over: the later of the two tells
+    // more.
     std::uint64_t number = 0, when = 0, other_number = 0, other_when = 0;
     std::istringstream(store_->try_get(wait_key(peer, note.on_gpu)).value_or("")) >> number >> when;
     if (number == note.sequence) continue;

@@ -4,8 +4,8 @@
 //
 // The first rank that stalls in an operation publishes its call, and its peers compare theirs with
 // it. A rank that refuses an operation publishes the reason. A rank whose operation fails publishes
-// that the group is closed. A rank that has finished its part (a sender) does not wait, so each rank
-// records its latest calls and answers queries about them (desync_queries.h).
+// that the group is closed. A rank that has finished its part (a sender) does not wait, so each
+// rank records its latest calls and answers queries about them (desync_queries.h).
 // Thread rules: any thread; record() one at a time.
 #pragma once
 
@@ -21,8 +21,8 @@
 
 namespace altorch {
 
-// A collective as its rank called it. A group numbers its CPU and its CUDA collectives apart, because ranks may call
-// the two kinds in different orders. Ranks compare only calls of one kind.
+// A collective as its rank called it. A group numbers its CPU and its CUDA collectives apart,
+// because ranks may call the two kinds in different orders. Ranks compare only calls of one kind.
 struct CallNote {
   std::uint64_t sequence = 0, fingerprint = 0;
   std::uint64_t history = 0;  // of the calls of this kind before it
@@ -51,7 +51,8 @@ class DesyncBoard {
     call.sequence.store(note.sequence, std::memory_order_release);
   }
 
-  // These four write to the store. They throw nothing: if the store does not answer, nothing is published.
+  // These four write to the store. They throw nothing: if the store does not answer, nothing is
+  // published.
   void publish_wait(const CallNote& note);
   // This rank has refused the operation; nothing of it was started.
   void publish_refusal(const CallNote& note, const std::string& cause);
@@ -69,9 +70,9 @@ class DesyncBoard {
     std::optional<CallNote> first_difference_theirs = {};  // the first earlier call that is known to differ,
     std::optional<CallNote> first_difference_mine = {};    // and this rank's under that number
   };
-  // For a collective that waits: call it about once a second. Returns what a peer has published that this rank's call does not
-  // agree with. If there is none, publishes this rank's call, unless a peer's stands there, and returns nothing; also if the
-  // store does not answer. Throws nothing.
+  // For a collective that waits: call it about once a second. Returns what a peer has published
+  // that this rank's call does not agree with. If there is none, publishes this rank's call, unless
+  // a peer's stands there, and returns nothing; also if the store does not answer. Throws nothing.
   std::optional<Finding> compare(const CallNote& note);
   // Whether the published call of this operation is this rank's. Then this rank asks DesyncQueries.
   bool is_first_waiter(const CallNote& note) const {
@@ -79,11 +80,11 @@ class DesyncBoard {
   }
   // As compare(), but finds only that a peer has closed the group.
   std::optional<Finding> closed();
-  // Publishes that a message to or from `peer` waits. Returns whether the peer's end is on a GPU, or
-  // nothing if the peer does not wait for it.
+  // Publishes that a message to or from `peer` waits. Returns whether the peer's end is on a GPU,
+  // or nothing if the peer does not wait for it.
   std::optional<bool> compare_message(int peer, bool sends, std::int64_t tag, bool on_gpu);
-  // Where the ranks of the group wait, for the text of a timeout. One rank reads the keys of all, and
-  // publishes the result for its peers.
+  // Where the ranks of the group wait, for the text of a timeout. One rank reads the keys of all,
+  // and publishes the result for its peers.
   struct Waiting {
     std::string text;            // "rank 2 waits in #4 (CUDA); ranks not waiting in this group: 3"
     std::vector<int> elsewhere;  // the ranks that do not wait in this operation

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Queries to ranks that have left an operation in which other ranks still wait: they may be in a later call, or in
-// another group. A stalled rank asks all ranks of the job. Each rank that waits in any call answers for all its
-// groups. Thread rules: any thread.
+// Queries to ranks that have left an operation in which other ranks still wait: they may be in a
+// later call, or in another group. A stalled rank asks all ranks of the job. Each rank that waits
+// in any call answers for all its groups. Thread rules: any thread.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,8 @@ class DesyncQueries {
 
   void join(const std::shared_ptr<DesyncBoard>& board);
   void ask(const std::string& group, const CallNote& note);
-  // Answers new queries. Reads the store at most once a second, less often in a job of thousands of ranks.
+  // Answers new queries. Reads the store at most once a second, less often in a job of thousands of
+  // ranks.
   void answer();
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A question about the current call of a missing rank, and its form on the links between nodes (node_links.h) and in the
-// datagrams within a node (node_events.h). trace/late_answers.h answers it.
+// A question about the current call of a missing rank, and its form on the links between nodes
+// (node_links.h) and in the datagrams within a node (node_events.h). trace/late_answers.h answers
+// it.
 #pragma once
 
 #include <chrono>
@@ -24,7 +25,8 @@ struct LateQuestion {
   static constexpr std::size_t kLongestLine = 256;
 };
 
-// What goes over a link after the greeting: question lines, then kGoodbye, whose newline ends a line that was sent in part.
+// What goes over a link after the greeting: question lines, then kGoodbye, whose newline ends a
+// line that was sent in part.
 class LinkMessages {
  public:
   static constexpr std::string_view kGoodbye = "\nG";
@@ -32,8 +34,9 @@ class LinkMessages {
   // Takes bytes in pieces of any size and returns the questions that are complete. Empty if the
   // link has ended: after a goodbye, or after malformed bytes, which are no evidence of a death.
   std::optional<std::vector<LateQuestion>> hear(std::string_view bytes);
-  // Whether one more question may be sent. The rate is limited, and more so after kMost questions, because the questions must
-  // fit into the socket buffer of a peer that is stopped for hours. A link with a full buffer breaks, which looks like a death.
+  // Whether one more question may be sent. The rate is limited, and more so after kMost questions,
+  // because the questions must fit into the socket buffer of a peer that is stopped for hours. A
+  // link with a full buffer breaks, which looks like a death.
   bool may_ask();
 
  private:

@@ -97,7 +97,8 @@ void LivenessMonitor::pass_on_what_was_asked() {
   for (const LateQuestion& question : asked) pass_on(question);
 }
 
-// To the leader of this node, on to the job's coordinator, and on to the leader of that rank's node.
+// To the leader of this node, on to the job's coordinator, and on to the leader of that rank's
+// node.
 void LivenessMonitor::pass_on(const LateQuestion& question) {
   const auto peer = settings_.members.find(question.rank);
   if (peer == settings_.members.end()) return;

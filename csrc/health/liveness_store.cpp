@@ -21,7 +21,8 @@ void LivenessStore::check_peers() {
   if (!liveness_ || now < next_look_) return;
   next_look_ = now + kBetweenLooks;
   const auto death = liveness_->check(ranks_, ++looks_ % kLooksPerQuestion == 0 || suspicion_);
-  // Twice, for a rank that has done its part may end: what it has left is found between the two looks.
+  // Twice, for a rank that has done its part may end: what it has left is found between the two
+  // looks.
   const bool twice = suspicion_ && death;
   suspicion_ = death.has_value();
   if (!twice) return;

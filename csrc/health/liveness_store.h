@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A store with liveness checks. A wait for a key ends with an error if a rank has died, if another thread interrupts it
-// (base/interrupt.h), or if a signal arrives.
+// A store with liveness checks. A wait for a key ends with an error if a rank has died, if another
+// thread interrupts it (base/interrupt.h), or if a signal arrives.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,9 @@ class LivenessStore : public StoreView {
   LivenessStore(KeyValueStore& store, std::shared_ptr<Liveness> liveness, std::vector<int> ranks)
       : StoreView(store), liveness_(std::move(liveness)), ranks_(std::move(ranks)) {}
 
-  // Looks once whether a rank has died, at most every 100 ms; never waits for a peer. By the thread that waits. Throws Error:
-  // kPeerLost; kClosed if another thread interrupts the wait; kInterrupted if a signal does.
+  // Looks once whether a rank has died, at most every 100 ms; never waits for a peer. By the thread
+  // that waits. Throws Error: kPeerLost; kClosed if another thread interrupts the wait;
+  // kInterrupted if a signal does.
   void check_peers() override;
   // Waits for the key. Throws as check_peers(), and kTimeout.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;

@@ -67,7 +67,8 @@ void NodeEvents::send_to(int neighbour, const void* message, std::size_t bytes) 
          to.bytes());  // fails if the neighbour has ended
 }
 
-// A death is sent as a number; longer datagrams are questions, since every line is longer than a number.
+// A death is sent as a number; longer datagrams are questions, since every line is longer than a
+// number.
 NodeEvents::Received NodeEvents::receive() noexcept {
   Received received;
   int rank = 0;

@@ -24,7 +24,8 @@ constexpr const char* kCoordinator = "coordinator";  // a CoordinatorPlace: "<po
 constexpr std::size_t kLongestAddress = 255;
 constexpr int kTokenDigits = 32, kRankDigits = 8;
 constexpr std::size_t kGreeting = kTokenDigits + kRankDigits;
-// Pauses between tries to connect. No rank notices the death of a leader that is not connected, so the first tries are quick.
+// Pauses between tries to connect. No rank notices the death of a leader that is not connected, so
+// the first tries are quick.
 constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{500};
 constexpr std::chrono::seconds kTryFor{60}, kGreetWithin{10};
 constexpr std::size_t kMostStrangers = 64, kMostQuestions = 64;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TCP connections between nodes, by which the ranks of one node notice that a process of another node has ended.
+// TCP connections between nodes, by which the ranks of one node notice that a process of another
+// node has ended.
 //
 //     node 0             node 1             node 2
 //     coordinator  <---  leader
 //          ^------------------------------  leader
 //
-// The coordinator is the lowest rank of the job; it listens if there is more than one node. The leader of each other node, its
-// lowest rank, connects. The coordinator writes a random token into the store, drops connections that do not present it, and
-// sends one byte over a valid one. After that a link carries questions about missing ranks (late_question.h) and a goodbye. If
-// a link closes without a goodbye, the peer is dead; malformed bytes are no evidence of that. If it closes before the accepting
-// byte, the leader tries again, and takes the coordinator for dead after kMostRefusals tries. A stopped process keeps its
-// connections. TCP keepalive closes those to a silent node after ALTORCH_SILENCE_SECONDS.
+// The coordinator is the lowest rank of the job; it listens if there is more than one node. The
+// leader of each other node, its lowest rank, connects. The coordinator writes a random token into
+// the store, drops connections that do not present it, and sends one byte over a valid one. After
+// that a link carries questions about missing ranks (late_question.h) and a goodbye. If a link
+// closes without a goodbye, the peer is dead; malformed bytes are no evidence of that. If it closes
+// before the accepting byte, the leader tries again, and takes the coordinator for dead after
+// kMostRefusals tries. A stopped process keeps its connections. TCP keepalive closes those to a
+// silent node after ALTORCH_SILENCE_SECONDS.
 // Thread rules: one thread, the liveness monitor's.
 #pragma once
 
@@ -42,18 +45,20 @@ class NodeLinks {
   ~NodeLinks();
   NodeLinks(const NodeLinks&) = delete;
 
-  // The coordinator listens; leaders connect from look(), once the coordinator has written its address into the store.
+  // The coordinator listens; leaders connect from look(), once the coordinator has written its
+  // address into the store.
   void open() noexcept;
   void add_to(std::vector<pollfd>& entries) const;
   // How long poll() may sleep before look() must be called; -1: without a limit.
   int poll_timeout_ms() const;
   using Deaths = std::vector<std::pair<int, std::string>>;
-  // Returns the ranks that have died, with the evidence. `entries`: those of add_to(), after poll().
+  // Returns the ranks that have died, with the evidence. `entries`: those of add_to(), after
+  // poll().
   Deaths look(std::span<const pollfd> entries) noexcept;
   // The questions that have arrived since the last call.
   std::vector<LateQuestion> take_questions() { return std::exchange(questions_, {}); }
-  // Sends the question towards the node of its rank, through the coordinator. Drops it if there is no link, if the peer lags
-  // behind, or if the rate is reached.
+  // Sends the question towards the node of its rank, through the coordinator. Drops it if there is
+  // no link, if the peer lags behind, or if the rate is reached.
   void pass_on(const LateQuestion& question) noexcept;
   // Sends a goodbye over all links and closes them.
   void close_all() noexcept;
@@ -74,7 +79,8 @@ class NodeLinks {
   bool greet(Link& link);
   // The coordinator closed a connection before it accepted it.
   void try_again();
-  // Whether the link has ended. Adds the peer to `deaths` if it has died, or all ranks of its node if the node is silent.
+  // Whether the link has ended. Adds the peer to `deaths` if it has died, or all ranks of its node
+  // if the node is silent.
   bool is_over(Link& link, Deaths& deaths);
   Deaths node_of(int rank) const;
 

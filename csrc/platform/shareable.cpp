@@ -64,7 +64,8 @@ std::shared_ptr<std::byte> allocate_shareable(std::size_t bytes) {
   bytes = bytes > 0 ? bytes : 1;
   Descriptor file(memfd_create("altorch window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (*file < 0) fail_to_share("memfd_create");
-  // posix_fallocate() would take the pages at once, and fail instead of a first touch; nor do other allocators.
+  // posix_fallocate() would take the pages at once, and fail instead of a first touch; nor do other
+  // allocators.
   if (ftruncate(*file, static_cast<off_t>(bytes)) != 0)
     fail_to_share("taking " + std::to_string(bytes) + " bytes");
   fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);  // no peer can pull it away

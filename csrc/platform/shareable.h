@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory of this process that others of its node can map: what their windows reach without the system's help.
+// Memory of this process that others of its node can map: what their windows reach without the
+// system's help.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,8 @@ struct Shareable {
 };
 // Nothing where the block is no part of such memory.
 std::optional<Shareable> find_shareable(const void* block, std::size_t bytes);
-// Memory of another kind, that of a GPU, which find_shareable() is to know until forget_shareable(). `memory`: its address.
+// Memory of another kind, that of a GPU, which find_shareable() is to know until
+// forget_shareable(). `memory`: its address.
 void remember_shareable(const void* memory, std::size_t bytes, Descriptor descriptor);
 void forget_shareable(const void* memory);
 // What a peer has sent. Throws Error(kTransport), also where it is smaller than it should be.

@@ -53,7 +53,8 @@ std::optional<std::string> Process::unsupported_reason() const {
   return std::nullopt;
 }
 
-// Its number is read with the bytes, so that those of a process that got its id since are never taken for its own.
+// Its number is read with the bytes, so that those of a process that got its id since are never
+// taken for its own.
 bool Process::read(std::uint64_t from, void* to, std::size_t bytes) const {
   auto* begin = static_cast<std::byte*>(to);
   while (true) {
@@ -72,7 +73,8 @@ bool Process::read(std::uint64_t from, void* to, std::size_t bytes) const {
   }
 }
 
-// Its number is read first: a process that got its id in the microsecond between the two is not to be feared.
+// Its number is read first: a process that got its id in the microsecond between the two is not to
+// be feared.
 bool Process::write(std::uint64_t to, const void* from, std::size_t bytes) const {
   if (unsupported_reason()) return false;
   auto* begin = static_cast<std::byte*>(const_cast<void*>(from));  // which is only read

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies from and to another process's memory, without a buffer in between (process_vm_readv, process_vm_writev).
-// Kernels, containers and their owners may forbid it, so it is tried when a group is made.
+// Copies from and to another process's memory, without a buffer in between (process_vm_readv,
+// process_vm_writev). Kernels, containers and their owners may forbid it, so it is tried when a
+// group is made.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Abstract addresses of Unix sockets, which are no files and end with their sockets; and the process at the other end
-// of a connection.
+// Abstract addresses of Unix sockets, which are no files and end with their sockets; and the
+// process at the other end of a connection.
 #pragma once
 
 #include <sys/socket.h>
@@ -30,7 +30,8 @@ class AbstractAddress {
   socklen_t bytes_ = 0;
 };
 
-// The ids of the process at the other end, or nothing. A name proves nothing: any process may bind it.
+// The ids of the process at the other end, or nothing. A name proves nothing: any process may bind
+// it.
 inline std::optional<ucred> peer_of(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -38,8 +39,9 @@ inline std::optional<ucred> peer_of(int socket) {
   return peer;
 }
 
-// Whether `peer` is a process of the user `own`. In a user namespace every user of another namespace that is not mapped
-// appears as the overflow uid (/proc/sys/kernel/overflowuid), and a process of another pid namespace has the pid 0.
+// Whether `peer` is a process of the user `own`. In a user namespace every user of another
+// namespace that is not mapped appears as the overflow uid (/proc/sys/kernel/overflowuid), and a
+// process of another pid namespace has the pid 0.
 inline bool is_same_user(const ucred& peer, uid_t own, uid_t overflow) {
   return peer.uid == own && !(own == overflow && peer.pid == 0);
 }

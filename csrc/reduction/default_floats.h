@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs kernels with IEEE 754's default rounding and subnormals. Different threads on different ranks run the kernels of one
-// call, so the settings of a thread (torch.set_flush_denormal, fesetround) would make the ranks' results differ.
+// Runs kernels with IEEE 754's default rounding and subnormals. Different threads on different
+// ranks run the kernels of one call, so the settings of a thread (torch.set_flush_denormal,
+// fesetround) would make the ranks' results differ.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace altorch::reduction {
 
-// While an object of it exists, this thread computes with subnormals and rounds to nearest even. Thread rules: one thread.
+// While an object of it exists, this thread computes with subnormals and rounds to nearest even.
+// Thread rules: one thread.
 class DefaultFloats {
  public:
   DefaultFloats() : before_(get()) {

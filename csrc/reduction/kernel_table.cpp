@@ -22,8 +22,8 @@ extern const KernelTable kTable;
 namespace {
 
 #if defined(__x86_64__) && defined(__GNUC__)
-// Asked of the CPU directly: __builtin_cpu_supports knows this feature from GCC 11 on only, and not in
-// clang 14.
+// Asked of the CPU directly: __builtin_cpu_supports knows this feature from GCC 11 on only, and not
+// in clang 14.
 bool has_f16c() {
   unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;

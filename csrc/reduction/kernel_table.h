@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The element-wise kernels of one instruction set, as tables of functions.
 //
-// The same source (kernels.inc) is compiled once per instruction set; the best set that this CPU has is
-// chosen at run time, so that one build serves every machine. All sets give the same bits: no fused
-// multiply-add, the same rounding, the same treatment of NaN.
+// The same source (kernels.inc) is compiled once per instruction set; the best set that this CPU
+// has is chosen at run time, so that one build serves every machine. All sets give the same bits:
+// no fused multiply-add, the same rounding, the same treatment of NaN.
 #pragma once
 
 #include <array>

@@ -35,8 +35,8 @@ void reduce(DType dtype, ReduceOp op, const void* a, const void* b, void* out, s
 }
 
 void combine(DType dtype, ReduceOp op, std::span<const void* const> parts, void* out, std::size_t count) {
-  // What is added up and what is added to it stay in the first cache: every part is read once, `out` written
-  // once.
+  // What is added up and what is added to it stay in the first cache: every part is read once,
+  // `out` written once.
   constexpr std::size_t kChunkBytes = 8 << 10;
   alignas(64) std::byte sum[kChunkBytes], widened[kChunkBytes];
   // One operation is rounded once anyway.

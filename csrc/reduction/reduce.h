@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Element-wise reductions on host memory.
 //
-// float16 and bfloat16 are computed in float32 and rounded once (to nearest even); integers wrap; bool
-// follows torch: SUM and MAX and BOR are OR, PRODUCT and MIN and BAND are AND, BXOR is XOR. MIN and MAX of
-// floating types propagate NaN. reduce() takes kAvg and kPremulSum as kSum: the scaling is average()'s and
-// scale()'s. Thread rules: pure functions. Source of the semantics: torch/csrc/distributed/c10d and ATen.
+// float16 and bfloat16 are computed in float32 and rounded once (to nearest even); integers wrap;
+// bool follows torch: SUM and MAX and BOR are OR, PRODUCT and MIN and BAND are AND, BXOR is XOR.
+// MIN and MAX of floating types propagate NaN. reduce() takes kAvg and kPremulSum as kSum: the
+// scaling is average()'s and scale()'s. Thread rules: pure functions. Source of the semantics:
+// torch/csrc/distributed/c10d and ATen.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +16,17 @@
 
 namespace altorch {
 
-// Whether torch defines this reduction for this type: float8 reduces never, bit operators take integers and
-// bool, MIN, MAX take no complex, AVG takes no bool, PREMUL_SUM takes floating types (and complex).
+// Whether torch defines this reduction for this type: float8 reduces never, bit operators take
+// integers and bool, MIN, MAX take no complex, AVG takes no bool, PREMUL_SUM takes floating types
+// (and complex).
 bool can_reduce(DType dtype, ReduceOp op);
 
 // out[i] = a[i] (op) b[i] for i < count. `out` may be `a` or `b`; other overlap is not allowed.
 void reduce(DType dtype, ReduceOp op, const void* a, const void* b, void* out, std::size_t count);
 
-// out[i] = parts[0][i] (op) parts[1][i] (op) ... from left to right, in one step: half types stay float32 in
-// between and are rounded once. kAvg is the mean. At least two parts; `out` may be one of them, other overlap
-// is not allowed.
+// out[i] = parts[0][i] (op) parts[1][i] (op) ... from left to right, in one step: half types stay
+// float32 in between and are rounded once. kAvg is the mean. At least two parts; `out` may be one
+// of them, other overlap is not allowed.
 void combine(DType dtype, ReduceOp op, std::span<const void* const> parts, void* out, std::size_t count);
 
 // data[i] = data[i] * factor, computed in float32 for half types, in the type itself otherwise.
@@ -32,8 +34,8 @@ void combine(DType dtype, ReduceOp op, std::span<const void* const> parts, void*
 void scale(DType dtype, void* data, double factor, std::size_t count);
 // data[i] = data[i] / divisor, as torch divides: integers truncate towards zero.
 void divide(DType dtype, void* data, long long divisor, std::size_t count);
-// Makes the mean of `number` values from their sum: divide(), whose quotient is the nearest number that the
-// type has, which a product with 1 / number is not.
+// Makes the mean of `number` values from their sum: divide(), whose quotient is the nearest number
+// that the type has, which a product with 1 / number is not.
 void average(DType dtype, void* sum, int number, std::size_t count);
 
 // Half <-> float32; `dtype` is kFloat16 or kBFloat16.

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kMaxListedRanks = 8;
 constexpr const char* kSomeRank = "some rank has not come";
-// The text of a late rank that finds the keys of all ranks, while rank 0, which gathers them, has left.
+// The text of a late rank that finds the keys of all ranks, while rank 0, which gathers them, has
+// left.
 constexpr const char* kGone = "rank 0 has waited no longer for the last ones that came";
 constexpr std::chrono::seconds kToLook{5};  // for the rank that reads the keys for all
 

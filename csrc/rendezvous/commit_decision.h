@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two-phase commit through the store: either all ranks use what they have made together, or none does.
+// Two-phase commit through the store: either all ranks use what they have made together, or none
+// does.
 //
-// The lowest rank decides to commit when all ranks have reported success. A rank that failed, that sees a peer die, or whose
-// timeout passes decides to abort. The first decision that is written holds for all ranks. Thread rules: any thread.
+// The lowest rank decides to commit when all ranks have reported success. A rank that failed, that
+// sees a peer die, or whose timeout passes decides to abort. The first decision that is written
+// holds for all ranks. Thread rules: any thread.
 #pragma once
 
 #include <chrono>
@@ -12,9 +14,10 @@
 
 namespace altorch {
 
-// Returns an empty string if all ranks commit, else the reason of the abort, the same on all ranks. `key`: a new one for
-// each commit. `abort_reason`: why this rank failed; empty if it succeeded. Throws Error(kTimeout) if no decision
-// arrives within 5 s after the timeout, and what the store throws.
+// Returns an empty string if all ranks commit, else the reason of the abort, the same on all ranks.
+// `key`: a new one for each commit. `abort_reason`: why this rank failed; empty if it succeeded.
+// Throws Error(kTimeout) if no decision arrives within 5 s after the timeout, and what the store
+// throws.
 std::string decide_commit(KeyValueStore& store, const std::string& key, int rank, int size,
                           std::chrono::milliseconds timeout, const std::string& abort_reason);
 

@@ -28,7 +28,8 @@ class AllgatherOfOneRank {
   // The texts of all ranks, once they are there; until then nothing.
   std::optional<FirstAllgather> look() { return rank_ == 0 ? collect() : read(); }
 
-  // Called at the end, after success or failure. A rank that finds an empty challenge waits for the next one.
+  // Called at the end, after success or failure. A rank that finds an empty challenge waits for the
+  // next one.
   void withdraw_challenge() noexcept {
     if (rank_ != 0) return;
     try {
@@ -37,7 +38,8 @@ class AllgatherOfOneRank {
     }
   }
 
-  // After a failure: ranks that have the table already wait for this rank in the group's next allgather.
+  // After a failure: ranks that have the table already wait for this rank in the group's next
+  // allgather.
   void report(const std::string& why) noexcept {
     if (under_.empty()) return;
     try {
@@ -47,7 +49,8 @@ class AllgatherOfOneRank {
     }
   }
 
-  // After a failure: rank 0, which may host the store, leaves after the other ranks that came, or after kFarewell.
+  // After a failure: rank 0, which may host the store, leaves after the other ranks that came, or
+  // after kFarewell.
   void leave() noexcept {
     if (under_.empty()) return;
     try {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The first allgather of a new group's ranks. The store may still hold keys of earlier groups with the same name and
-// ranks, among them groups that were never completed.
+// The first allgather of a new group's ranks. The store may still hold keys of earlier groups with
+// the same name and ranks, among them groups that were never completed.
 //
-// Rank 0 writes a challenge: a random name. The other ranks write their answers under that name. Each answer contains a
-// random name that its rank has chosen. Rank 0 collects the answers into one table. A rank that does not find its own
-// random name in the table has read the table of an earlier group, and reads the challenge again. A rank that answered
-// an old challenge sees the new one, and answers again. So no rank needs to know how often a group with this name and
-// these ranks was made before. Thread rules: any thread.
+// Rank 0 writes a challenge: a random name. The other ranks write their answers under that name.
+// Each answer contains a random name that its rank has chosen. Rank 0 collects the answers into one
+// table. A rank that does not find its own random name in the table has read the table of an
+// earlier group, and reads the challenge again. A rank that answered an old challenge sees the new
+// one, and answers again. So no rank needs to know how often a group with this name and these ranks
+// was made before. Thread rules: any thread.
 #pragma once
 
 #include <chrono>
@@ -18,7 +19,8 @@
 
 namespace altorch {
 
-// Under this key, behind the prefix, a rank reports that it cannot make its part of the group, and why.
+// Under this key, behind the prefix, a rank reports that it cannot make its part of the group, and
+// why.
 inline constexpr const char* kFailedKey = "failed";
 
 struct FirstAllgather {
@@ -26,9 +28,10 @@ struct FirstAllgather {
   std::vector<Fields> infos;  // by rank
 };
 
-// `key` is made of the group's name and its ranks. Each rank makes a fixed number of requests, besides polling.
-// Throws Error(kTimeout) that names the missing ranks, and what store.check_peers() throws. After a failure rank 0 stays up to
-// 2 s longer, so that the others can read the store. One rank alone makes no request.
+// `key` is made of the group's name and its ranks. Each rank makes a fixed number of requests,
+// besides polling. Throws Error(kTimeout) that names the missing ranks, and what
+// store.check_peers() throws. After a failure rank 0 stays up to 2 s longer, so that the others can
+// read the store. One rank alone makes no request.
 FirstAllgather first_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
                                std::chrono::milliseconds timeout, const std::string& purpose,
                                const Fields& info);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Requests to a store that may answer late: try one, post one without waiting for its result, or poll until the caller's
-// deadline. A store that does not answer in time is an error only when that deadline passes. Thread rules: those of the store.
+// Requests to a store that may answer late: try one, post one without waiting for its result, or
+// poll until the caller's deadline. A store that does not answer in time is an error only when that
+// deadline passes. Thread rules: those of the store.
 #pragma once
 
 #include <string>
@@ -12,7 +13,8 @@
 
 namespace altorch {
 
-// Returns the result of `request`, or nothing if the store did not answer in time. The caller may call it again.
+// Returns the result of `request`, or nothing if the store did not answer in time. The caller may
+// call it again.
 template <typename Request>
 auto try_request(Request&& request) -> decltype(request()) {
   try {
@@ -23,7 +25,8 @@ auto try_request(Request&& request) -> decltype(request()) {
   }
 }
 
-// A set() or add() whose result the caller does not need. If the store is late, it carries the request out later.
+// A set() or add() whose result the caller does not need. If the store is late, it carries the
+// request out later.
 template <typename Request>
 void post_request(Request&& request) {
   try {
@@ -33,8 +36,8 @@ void post_request(Request&& request) {
   }
 }
 
-// Calls `look` until it returns a value, and returns that. `ranks`: how many ranks poll the store. Throws Error(kTimeout), and
-// what store.check_peers() throws.
+// Calls `look` until it returns a value, and returns that. `ranks`: how many ranks poll the store.
+// Throws Error(kTimeout), and what store.check_peers() throws.
 template <typename Look>
 auto poll_until_found(KeyValueStore& store, int ranks, std::chrono::milliseconds timeout, Look&& look) {
   const auto deadline = WaitClock::now() + timeout;

@@ -16,7 +16,8 @@ std::optional<std::string> collect(KeyValueStore& store, const std::string& key,
   if (!count || number_from<std::int64_t>(*count, "how many ranks have come") < size - 1) return std::nullopt;
   std::vector<std::string> keys;
   for (int rank = 0; rank < size; ++rank) keys.push_back(key + "/" + std::to_string(rank));
-  // A rank that comes a second time, after a failure, is counted twice: then a text is still missing.
+  // A rank that comes a second time, after a failure, is counted twice: then a text is still
+  // missing.
   const auto infos = store.multi_get(keys);
   if (!infos) return std::nullopt;
   std::string table = encode_fields(*infos);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An allgather of short texts through the store, for ranks that have no other connection yet. If ranks are missing at
-// the timeout, it throws an error that names them. Call it before a step that would wait for missing ranks forever.
+// An allgather of short texts through the store, for ranks that have no other connection yet. If
+// ranks are missing at the timeout, it throws an error that names them. Call it before a step that
+// would wait for missing ranks forever.
 //
-// A rank makes a fixed number of requests, however many ranks there are, and then polls: rank 0 polls a counter, the
-// other ranks poll the table that rank 0 writes. Thread rules: any thread.
+// A rank makes a fixed number of requests, however many ranks there are, and then polls: rank 0
+// polls a counter, the other ranks poll the table that rank 0 writes. Thread rules: any thread.
 #pragma once
 
 #include <chrono>
@@ -15,23 +16,25 @@
 
 namespace altorch {
 
-// Blocks until all ranks have called it, and returns the texts that they passed as `info`, by rank. Throws Error, which
-// names the missing ranks ("rank 3 has not come <purpose>: ..."), at the timeout, or earlier if store.check_peers() throws.
-// Each call needs a new `key`, the same on all ranks.
+// Blocks until all ranks have called it, and returns the texts that they passed as `info`, by rank.
+// Throws Error, which names the missing ranks ("rank 3 has not come <purpose>: ..."), at the
+// timeout, or earlier if store.check_peers() throws. Each call needs a new `key`, the same on all
+// ranks.
 std::vector<std::string> store_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
                                          std::chrono::milliseconds timeout, const std::string& purpose,
                                          const std::string& info = "1");
 
-// An allgather of the reasons why ranks cannot go on; a rank that can go on passes an empty text. Returns the reason of the
-// lowest rank that has one, "on rank 3 ...", or nothing; the same on every rank. Blocks and throws as store_allgather().
+// An allgather of the reasons why ranks cannot go on; a rank that can go on passes an empty text.
+// Returns the reason of the lowest rank that has one, "on rank 3 ...", or nothing; the same on
+// every rank. Blocks and throws as store_allgather().
 std::optional<std::string> first_unsupported_reason(KeyValueStore& store, const std::string& key, int rank,
                                                     int size, std::chrono::milliseconds timeout,
                                                     const std::string& purpose,
                                                     const std::string& unsupported_reason);
 
-// Rank 0 may host the store, so it must not exit while other ranks still read there. Rank 0 returns when all other ranks
-// have called this function, after `timeout`, or when the store or a peer fails. Other ranks do not wait. Never throws. `key`:
-// a new one, the same on all ranks.
+// Rank 0 may host the store, so it must not exit while other ranks still read there. Rank 0 returns
+// when all other ranks have called this function, after `timeout`, or when the store or a peer
+// fails. Other ranks do not wait. Never throws. `key`: a new one, the same on all ranks.
 void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int size,
                    std::chrono::milliseconds timeout) noexcept;
 

@@ -104,8 +104,8 @@ class SurvivorAgreement {
     return lowest_ == query_.rank || is_late();
   }
 
-  // One rank at a time has the role of the writer: the one that claims the current turn. It may die before it writes, so the
-  // next turn begins after a while.
+  // One rank at a time has the role of the writer: the one that claims the current turn. It may die
+  // before it writes, so the next turn begins after a while.
   void lead() {
     if (!turn_began_ && !is_late() && !are_all_accounted_for()) return;
     const auto now = Clock::now();
@@ -119,8 +119,8 @@ class SurvivorAgreement {
     return std::min(2 * calm_pace(query_.size), query_.timeout / 2);
   }
 
-  // Compares counts first, in one request. A rank that announced itself and then died is in the count and among the dead,
-  // so the keys of all live ranks are read as well.
+  // Compares counts first, in one request. A rank that announced itself and then died is in the
+  // count and among the dead, so the keys of all live ranks are read as well.
   bool are_all_accounted_for() {
     const auto came = store_.try_get(key("count"));
     const std::vector<int> living = not_dead();

@@ -102,7 +102,8 @@ void CallbackThread::loop(bool spare) {
   }
 }
 
-// Asleep unless more was pushed than there were idle threads; ends when that has not been so for a while.
+// Asleep unless more was pushed than there were idle threads; ends when that has not been so for a
+// while.
 void CallbackThread::relieve() {
   std::unique_lock lock(mutex_);
   while (true) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs what must not stop progress: callbacks of Futures, and the release of tensors, which may want Python's
-// lock.
+// Runs what must not stop progress: callbacks of Futures, and the release of tensors, which may
+// want Python's lock.
 //
-// One thread does, in the order of the pushes. A callback may wait for another Future, whose callbacks stand
-// behind it (PowerSGD's hook does): when nothing moves for a while, one more thread goes on with the queue.
+// One thread does, in the order of the pushes. A callback may wait for another Future, whose
+// callbacks stand behind it (PowerSGD's hook does): when nothing moves for a while, one more thread
+// goes on with the queue.
 #pragma once
 
 #include <chrono>
@@ -24,10 +25,10 @@ class CallbackThread {
   // The first call throws Error(kTransport) where no thread can be started.
   static CallbackThread& instance();
   void push(std::function<void()> work);
-  // At exit, while Python can still be waited for: what was pushed is done, for `timeout` at most; from then
-  // on nothing begins, and what is pushed is kept for ever. A thread that wanted Python's lock later would be
-  // ended by the interpreter in the middle of C++, and the process with it. False when something is not done then. Does
-  // nothing where there are no such threads.
+  // At exit, while Python can still be waited for: what was pushed is done, for `timeout` at most;
+  // from then on nothing begins, and what is pushed is kept for ever. A thread that wanted Python's
+  // lock later would be ended by the interpreter in the middle of C++, and the process with it.
+  // False when something is not done then. Does nothing where there are no such threads.
   static bool finish(std::chrono::milliseconds timeout);
 
  private:

@@ -97,9 +97,9 @@ void Collective::start_native() {
   native().start(piece_, append_call(operation_->history, fingerprint_), native_request_);
 }
 
-// MPI compares nothing when ranks call the same collective with different arguments, and what follows is its
-// affair. So the ranks compare fingerprints first, along the rounds of a barrier: cheap beside the sizes that
-// go native.
+// MPI compares nothing when ranks call the same collective with different arguments, and what
+// follows is its affair. So the ranks compare fingerprints first, along the rounds of a barrier:
+// cheap beside the sizes that go native.
 void Collective::start_agreement() {
   const Algorithm* barrier = find_algorithm(OpKind::kBarrier, "dissemination");
   Problem problem{.rank = channel_.rank(), .size = channel_.size()};

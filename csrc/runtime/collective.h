@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One collective on its way: a resumable state machine over a group's links. It never blocks and owns no
-// thread.
+// One collective on its way: a resumable state machine over a group's links. It never blocks and
+// owns no thread.
 #pragma once
 
 #include <chrono>
@@ -24,13 +24,14 @@ class Collective {
  public:
   Collective(Links& links, const Rules& rules);
 
-  // Posts the first messages. The operation must outlive the run. Throws Error when nothing was posted.
+  // Posts the first messages. The operation must outlive the run. Throws Error when nothing was
+  // posted.
   void start(const Operation& operation, std::uint64_t fingerprint);
-  // Moves on as far as possible; `moved`: set where that was a step. On kFailed `error` says why, and cancel() must be
-  // called.
+  // Moves on as far as possible; `moved`: set where that was a step. On kFailed `error` says why,
+  // and cancel() must be called.
   State advance(std::optional<Error>& error, bool& moved);
-  // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel). Memory of its own
-  // that is still in use then is never released, and the object not to be used again.
+  // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel). Memory of
+  // its own that is still in use then is never released, and the object not to be used again.
   bool cancel();
   // As NativeCollectives.
   WaitTarget wait_target() { return phase_ == Phase::kNative ? native().wait_target() : WaitTarget(); }

@@ -9,7 +9,8 @@ namespace altorch {
 namespace {
 
 constexpr std::chrono::milliseconds kBeforeLooks{50};  // of waiting
-// A peer that calls at the same time is there by then; waking the progress thread takes about as long.
+// A peer that calls at the same time is there by then; waking the progress thread takes about as
+// long.
 constexpr std::chrono::microseconds kAttempt{10};
 
 }  // namespace

@@ -120,7 +120,8 @@ bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
     if (task.finished()) break;
     wait.pause(found.spin_budget, found.wait_target());
     const auto now = std::chrono::steady_clock::now();
-    // The task is failed with the group, and has let go of its buffers before the caller hears of the signal.
+    // The task is failed with the group, and has let go of its buffers before the caller hears of
+    // the signal.
     if (!interruption) {
       if (const auto signal = signals.look(now)) interruption = abort_call(task.operation, *signal);
     }

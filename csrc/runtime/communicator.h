@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process group as the engine sees it: a group (group.h), the links between its ranks, and what is under way
-// on host memory.
+// A process group as the engine sees it: a group (group.h), the links between its ranks, and what
+// is under way on host memory.
 //
-// Collectives run one after another, in the order of the calls (collective_queue.h); messages are independent
-// of them (point_to_point.h). The progress thread drives asynchronous operations, and so does each thread that waits for one.
-// Lock order: drive_mutex_ before everything else; the mutexes of the group, of the queue and of the messages
-// are leaves. Thread rules: any thread.
+// Collectives run one after another, in the order of the calls (collective_queue.h); messages are
+// independent of them (point_to_point.h). The progress thread drives asynchronous operations, and
+// so does each thread that waits for one. Lock order: drive_mutex_ before everything else; the
+// mutexes of the group, of the queue and of the messages are leaves. Thread rules: any thread.
 #pragma once
 
 #include <atomic>
@@ -34,12 +34,12 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   // The group's one-sided access. The first call makes it.
   OneSided& one_sided(std::unique_ptr<OneSided> (*make)());
 
-  // The reserved place of a synchronous collective in the order of the group's collectives. A place that was taken must be
-  // run.
+  // The reserved place of a synchronous collective in the order of the group's collectives. A place
+  // that was taken must be run.
   class Place {
    public:
-    // Runs the collective to its end. Throws Error; then `buffers_free` says whether the buffers may be
-    // released.
+    // Runs the collective to its end. Throws Error; then `buffers_free` says whether the buffers
+    // may be released.
     void run(bool& buffers_free);
 
    private:
@@ -48,27 +48,31 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
     const Operation* operation;
     std::shared_ptr<Task> queued;  // null: no other collective was in flight, so run() runs the call itself
   };
-  // Reserves the next place. Call it in the order of the sequence numbers. `operation` must outlive run(). If another collective
-  // is in flight, the call is queued here, and may begin before run(). Throws Error if the group is closed.
+  // Reserves the next place. Call it in the order of the sequence numbers. `operation` must outlive
+  // run(). If another collective is in flight, the call is queued here, and may begin before run().
+  // Throws Error if the group is closed.
   Place reserve(const Operation& operation);
   // reserve() and Place::run().
   void run(const Operation& operation, bool& buffers_free) { reserve(operation).run(buffers_free); }
-  // Tries to complete a small asynchronous collective (up to 64 KiB) on the calling thread, if no other collective is in
-  // progress. Call it in the order of the sequence numbers. True: it is done. False: it has not ended well
-  // yet, and may have begun; the caller must submit() the task next, which then holds the error, if any. Throws nothing.
+  // Tries to complete a small asynchronous collective (up to 64 KiB) on the calling thread, if no
+  // other collective is in progress. Call it in the order of the sequence numbers. True: it is
+  // done. False: it has not ended well yet, and may have begun; the caller must submit() the task
+  // next, which then holds the error, if any. Throws nothing.
   bool try_inline(Task& task);
   // Queues a collective.
   void submit(std::shared_ptr<Task> task);
-  // As try_inline(), for an asynchronous message without a gate. False: the caller must post() the task next.
+  // As try_inline(), for an asynchronous message without a gate. False: the caller must post() the
+  // task next.
   bool attempt_message(Task& task);
-  // Posts a message. A message with a gate is posted when the gate has opened, in the order of the calls, by the thread that
-  // drives the group.
+  // Posts a message. A message with a gate is posted when the gate has opened, in the order of the
+  // calls, by the thread that drives the group.
   void post(std::shared_ptr<Task> task);
-  // Blocks until the task is finished. Returns false if `timeout` passes first; zero: only the operation's own timeout counts.
+  // Blocks until the task is finished. Returns false if `timeout` passes first; zero: only the
+  // operation's own timeout counts.
   bool wait(const Task& task, std::chrono::milliseconds timeout);
 
-  // Advances everything in flight. True while something is in flight. Called by the progress thread and by waiting
-  // threads.
+  // Advances everything in flight. True while something is in flight. Called by the progress thread
+  // and by waiting threads.
   bool drive(Driven& found);
 
  private:

@@ -33,7 +33,8 @@ std::string rows_from_bits(std::uint64_t bits) {
   return std::to_string(kLongRows) + " or more (kind " + std::to_string(bits - kLongRows) + ")";
 }
 
-// Where the ranks' splits may differ, one rank may call them even by chance, and only the root knows the others' blocks.
+// Where the ranks' splits may differ, one rank may call them even by chance, and only the root
+// knows the others' blocks.
 std::uint64_t agreed_count(const Operation& operation) {
   if (operation.is_collective() && !all_know_sizes(operation.kind)) return 0;
   if (!operation.uneven()) return static_cast<std::uint64_t>(operation.count);
@@ -101,8 +102,8 @@ int engine_tag_bits(const Channel& channel) {
   return std::bit_width(static_cast<std::uint64_t>(channel.max_tag())) - 2;
 }
 
-// Few bits of the number suffice: messages with equal tags arrive in order, so that only ranks that disagree
-// need to be told apart, and those differ in the history.
+// Few bits of the number suffice: messages with equal tags arrive in order, so that only ranks that
+// disagree need to be told apart, and those differ in the history.
 std::int64_t collective_tag(const Operation& operation, std::uint64_t fingerprint, int bits) {
   const int hash_bits = bits - kSequenceBits;
   if (hash_bits < kFewestHashBits) {

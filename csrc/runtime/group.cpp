@@ -19,8 +19,8 @@ std::string key_of(const Membership& membership) {
 constexpr std::int64_t kEagerBytes =
     4096;  // a transport sends up to so many bytes without asking the receiver
 
-// Whether peers may still send large messages for a call that was aborted. In a mismatch, and in uneven calls, this rank does
-// not know how much they send.
+// Whether peers may still send large messages for a call that was aborted. In a mismatch, and in
+// uneven calls, this rank does not know how much they send.
 bool taints(const Operation& operation, const Error& cause, int size) {
   return operation.kind == OpKind::kOneSided || operation.uneven() || cause.kind() == ErrorKind::kMismatch ||
          payload_bytes(operation, size) > kEagerBytes;

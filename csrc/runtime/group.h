@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group: its ranks, the sequence numbers of its calls, whether it still accepts calls, and the text of its errors.
+// A group: its ranks, the sequence numbers of its calls, whether it still accepts calls, and the
+// text of its errors.
 //
-// The rule after an error, on every route (docs/errors.md): a call that fails after it has begun closes the group, on this
-// rank at once and on its peers when they next wait. So nothing that the failed call left in flight can match a later call.
-// A call that is refused before it begins leaves the group open, provided that all ranks refuse it: refused calls are part
-// of the history, which ranks compare in later calls.
+// The rule after an error, on every route (docs/errors.md): a call that fails after it has begun
+// closes the group, on this rank at once and on its peers when they next wait. So nothing that the
+// failed call left in flight can match a later call. A call that is refused before it begins leaves
+// the group open, provided that all ranks refuse it: refused calls are part of the history, which
+// ranks compare in later calls.
 //
-// Thread rules: any thread, unless a member says otherwise. mutex_ is a leaf: no other lock is taken while it is held.
+// Thread rules: any thread, unless a member says otherwise. mutex_ is a leaf: no other lock is
+// taken while it is held.
 #pragma once
 
 #include <array>
@@ -45,8 +48,8 @@ class Group {
   // To be called before the first call of the group.
   void add(std::shared_ptr<Observer> observer) { observers_.push_back(std::move(observer)); }
 
-  // Numbers collectives in the order of the calls, those on CPU tensors (kHostDevice) and those on CUDA tensors
-  // apart. Every rank takes a number for every call, also for a refused one.
+  // Numbers collectives in the order of the calls, those on CPU tensors (kHostDevice) and those on
+  // CUDA tensors apart. Every rank takes a number for every call, also for a refused one.
   std::uint64_t next_sequence(int device = kHostDevice) {
     return order_of(device).sequence.fetch_add(1, std::memory_order_relaxed) + 1;
   }
@@ -58,15 +61,17 @@ class Group {
   std::uint64_t count_calls() const {
     return sequence(kHostDevice) + sequence(/*device=*/0) - barriers_.load(std::memory_order_relaxed);
   }
-  // Appends the call to its kind's history, which ranks compare, and issues it. Call it for each collective that has
-  // a sequence number, in the order of these numbers, and for each kind from one thread at a time. The last two rules
-  // hold for refuse(), too.
+  // Appends the call to its kind's history, which ranks compare, and issues it. Call it for each
+  // collective that has a sequence number, in the order of these numbers, and for each kind from
+  // one thread at a time. The last two rules hold for refuse(), too.
   void append_to_history(Operation& operation);
-  // Gives a CPU barrier a place in the CUDA order, too. A rank that waits on its device then learns that a peer has
-  // gone on to the barrier. Call it after append_to_history(), under the same rules.
+  // Gives a CPU barrier a place in the CUDA order, too. A rank that waits on its device then learns
+  // that a peer has gone on to the barrier. Call it after append_to_history(), under the same
+  // rules.
   void append_to_gpu_history(const Operation& barrier);
-  // Gives the operation its number in this process (Operation::number), and tells the observers, before it is posted. Call it
-  // for operations without a sequence number: messages, and accesses to windows that wait.
+  // Gives the operation its number in this process (Operation::number), and tells the observers,
+  // before it is posted. Call it for operations without a sequence number: messages, and accesses
+  // to windows that wait.
   void issue(Operation& operation) const;
   // Call it when the operation begins. From now on this rank can tell its peers what it called.
   CallNote started(const Operation& operation);
@@ -77,8 +82,8 @@ class Group {
     for (const auto& observer : observers_) observer->finished(call, transport, route, took);
   }
 
-  // Call it when an access to a window has succeeded. If issue() has numbered the access, all observers are told, else only
-  // the statistics.
+  // Call it when an access to a window has succeeded. If issue() has numbered the access, all
+  // observers are told, else only the statistics.
   void count(const Operation& operation, const char* transport, std::string_view route) const {
     if (operation.number) return finished(operation, transport, route, {});
     statistics_->finished(observed(operation), transport, route, {});
@@ -93,17 +98,19 @@ class Group {
   std::optional<Error> closed() const;
   // Whether a call was aborted for which peers may still send large messages.
   bool is_tainted() const { return tainted_.load(std::memory_order_acquire); }
-  // Why the group is closed to every call, if it is. Error::kind() is that of the first failure, or kClosed.
+  // Why the group is closed to every call, if it is. Error::kind() is that of the first failure, or
+  // kClosed.
   std::optional<Error> failure() const;
 
-  // Call it when this rank refuses an operation before it begins. Tells the peers, which may already wait in it.
+  // Call it when this rank refuses an operation before it begins. Tells the peers, which may
+  // already wait in it.
   Error refuse(const Operation& operation, const Error& cause);
-  // Call it when an operation has failed after it began. Closes the group; later failures follow from the first one, and
-  // do not replace it. `tell`: also tells the peers through the store, which may wait for this rank. Returns the error with its
-  // label. Throws nothing.
+  // Call it when an operation has failed after it began. Closes the group; later failures follow
+  // from the first one, and do not replace it. `tell`: also tells the peers through the store,
+  // which may wait for this rank. Returns the error with its label. Throws nothing.
   Error abort_call(const Operation& operation, const Error& cause, bool tell = true);
-  // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent, needs no
-  // peer.
+  // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent,
+  // needs no peer.
   void close(const std::string& why, bool tell = false);
 
   // Adds group, rank, operation and sequence number to an error.
@@ -112,7 +119,8 @@ class Group {
   Error failed(const Operation& operation, const Error& cause) const;
 
  private:
-  // Ranks may call CPU and CUDA collectives in different orders: one thread saves a checkpoint while another trains.
+  // Ranks may call CPU and CUDA collectives in different orders: one thread saves a checkpoint
+  // while another trains.
   struct Order {
     std::atomic<std::uint64_t> sequence{0};
     std::uint64_t history = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives of a group that spans nodes: through memory on each, by messages between them (plan.h).
+// Collectives of a group that spans nodes: through memory on each, by messages between them
+// (plan.h).
 #pragma once
 
 #include <memory>
@@ -40,7 +41,8 @@ class HierarchicalCollectives : public NativeCollectives {
  private:
   // False: the one before was the last.
   bool start_part();
-  // From stage_ on the first that others take part in; what this rank does by itself is done on the way.
+  // From stage_ on the first that others take part in; what this rank does by itself is done on the
+  // way.
   void start_stage();
   void start_messages(const hierarchical::Stage& stage);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The World of a group that need not exist, for calls on host memory: with MPI, and with memory that the ranks of each node
-// share. `altorch explain` and the routes that relay through the host ask it. The ranks fill one node after another.
+// The World of a group that need not exist, for calls on host memory: with MPI, and with memory
+// that the ranks of each node share. `altorch explain` and the routes that relay through the host
+// ask it. The ranks fill one node after another.
 #pragma once
 
 #include "base/operation.h"

@@ -11,8 +11,8 @@ namespace altorch {
 class OneSided {
  public:
   virtual ~OneSided() = default;
-  // Advances what is in flight. True while something is left, or while peers may ask something of this rank. Called by one
-  // thread at a time.
+  // Advances what is in flight. True while something is left, or while peers may ask something of
+  // this rank. Called by one thread at a time.
   virtual bool drive(std::chrono::steady_clock::time_point now, Driven& found) = 0;
 };
 

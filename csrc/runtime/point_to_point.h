@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages of a group on host memory. The calling thread posts them at once, independent of collectives. Messages that
-// wait for a gate are posted by the thread that drives: sends in the order of the calls, and receives likewise.
+// Messages of a group on host memory. The calling thread posts them at once, independent of
+// collectives. Messages that wait for a gate are posted by the thread that drives: sends in the
+// order of the calls, and receives likewise.
 //
 // Thread rules: any thread; drive() by one thread at a time.
 #pragma once
@@ -25,17 +26,19 @@ class PointToPoint {
 
   PointToPoint(Group& group, Watchdog& watchdog, Links& links);
 
-  // Begins a message without a gate, for a caller that does not wait. True: the message is done, and the task is no longer
-  // needed. False: the caller must post() the task next. Throws Error if the message was not begun.
+  // Begins a message without a gate, for a caller that does not wait. True: the message is done,
+  // and the task is no longer needed. False: the caller must post() the task next. Throws Error if
+  // the message was not begun.
   bool try_inline(Task& task);
-  // Posts the message. True: it has to be driven. False: it is finished already. Throws Error if it was not begun.
+  // Posts the message. True: it has to be driven. False: it is finished already. Throws Error if it
+  // was not begun.
   bool post(const std::shared_ptr<Task>& task);
   // Advances what is in flight. True while a message is left.
   bool drive(Clock::time_point now, Driven& found);
 
  private:
-  // `gated`: the sends, or the receives. Begins them in order, up to the first whose gate is closed, because messages must
-  // not overtake each other.
+  // `gated`: the sends, or the receives. Begins them in order, up to the first whose gate is
+  // closed, because messages must not overtake each other.
   bool drive_gated(std::deque<std::shared_ptr<Task>>& gated, Driven& found);
   bool drive_begun(Clock::time_point now, Driven& found);
   // Throws Error when it was not posted.

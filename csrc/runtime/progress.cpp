@@ -62,8 +62,8 @@ void ProgressThread::watch(std::shared_ptr<Communicator> communicator, bool urge
   if (wake) wake_.notify_one();
 }
 
-// Waits for work, and returns what there is: the thread sleeps briefly several times before it falls asleep, so that a
-// stream of messages does not wake it for each.
+// Waits for work, and returns what there is: the thread sleeps briefly several times before it
+// falls asleep, so that a stream of messages does not wake it for each.
 std::vector<ProgressThread::Entry> ProgressThread::next_round(AdaptiveWait& wait) {
   std::unique_lock lock(mutex_);
   sleeps_briefly_ = true;
@@ -83,8 +83,9 @@ std::vector<ProgressThread::Entry> ProgressThread::next_round(AdaptiveWait& wait
 }
 
 void ProgressThread::loop() {
-  // On a core that computes, this thread waits for its turn instead of interrupting: a caller that waits drives its call
-  // itself. On 2 cores a DDP step of 26 million parameters on 2 ranks then switches threads half as often.
+  // On a core that computes, this thread waits for its turn instead of interrupting: a caller that
+  // waits drives its call itself. On 2 cores a DDP step of 26 million parameters on 2 ranks then
+  // switches threads half as often.
   const sched_param any{};
   if (sched_getscheduler(0) == SCHED_OTHER) pthread_setschedparam(pthread_self(), SCHED_BATCH, &any);
   AdaptiveWait wait;

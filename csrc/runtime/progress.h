@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The progress thread, one per process. It advances asynchronous operations while their callers do something else.
+// The progress thread, one per process. It advances asynchronous operations while their callers do
+// something else.
 #pragma once
 
 #include <atomic>
@@ -17,18 +18,21 @@ class Communicator;
 template <typename T>
 class PerProcess;
 
-// The thread sleeps while nothing is in flight. It sleeps briefly while another thread waits, because that thread drives (Helper).
-// Thread rules: any thread.
+// The thread sleeps while nothing is in flight. It sleeps briefly while another thread waits,
+// because that thread drives (Helper). Thread rules: any thread.
 class ProgressThread {
  public:
-  // The first call throws Error(kTransport) if no thread can be started. A group is made only after that call.
+  // The first call throws Error(kTransport) if no thread can be started. A group is made only after
+  // that call.
   static ProgressThread& instance();
 
-  // Drives the communicator until it has nothing in flight. If it is not `urgent`, the thread may finish a short sleep first: most
-  // callers wait for their message at once, and then waking the thread costs more than the message.
+  // Drives the communicator until it has nothing in flight. If it is not `urgent`, the thread may
+  // finish a short sleep first: most callers wait for their message at once, and then waking the
+  // thread costs more than the message.
   void watch(std::shared_ptr<Communicator> communicator, bool urgent);
 
-  // While a Helper lives, its owner polls what it waits for, and the progress thread keeps out of the way.
+  // While a Helper lives, its owner polls what it waits for, and the progress thread keeps out of
+  // the way.
   class Helper {
    public:
     Helper() { instance().helpers_.fetch_add(1, std::memory_order_relaxed); }
@@ -36,7 +40,8 @@ class ProgressThread {
     Helper(const Helper&) = delete;
   };
 
-  // False in a child that was forked while its parent had a group: what the group shares with other ranks is the parent's.
+  // False in a child that was forked while its parent had a group: what the group shares with other
+  // ranks is the parent's.
   static bool usable();
   // Every group holds a Use as long as it lives.
   class Use {

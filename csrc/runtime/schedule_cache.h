@@ -15,7 +15,8 @@ namespace altorch {
 // Thread rules: one user at a time.
 class ScheduleCache {
  public:
-  // The schedule of a call for `rank` of `size`, which must be the same for all calls; stays valid until the next one.
+  // The schedule of a call for `rank` of `size`, which must be the same for all calls; stays valid
+  // until the next one.
   const Schedule& of(const Algorithm& algorithm, const Call& call, int rank, int size) {
     Problem problem{rank, size, call.root, call.count, call.input_counts, call.output_counts, 0};
     if (algorithm.pipelined) problem.segment_count = segment_elements(call.dtype);

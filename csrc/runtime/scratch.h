@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A buffer that grows, and is kept for reuse: fresh pages cost more than the copies that they are for.
+// A buffer that grows, and is kept for reuse: fresh pages cost more than the copies that they are
+// for.
 //
-// A small buffer stays with its group. A large buffer goes back to the pool of the process after each operation, and from
-// there to the group that asks next. So the memory that is kept does not grow with the number of groups.
+// A small buffer stays with its group. A large buffer goes back to the pool of the process after
+// each operation, and from there to the group that asks next. So the memory that is kept does not
+// grow with the number of groups.
 #pragma once
 
 #include <cstddef>
@@ -57,8 +59,8 @@ class Scratch {
     }
     return held_.memory.get();
   }
-  // Gives a large buffer back to the pool. To be called only between operations: memory that a transport may still write
-  // to must not go to another group.
+  // Gives a large buffer back to the pool. To be called only between operations: memory that a
+  // transport may still write to must not go to another group.
   void trim() {
     if (held_.capacity > kKeep) ScratchPool::instance().give(std::exchange(held_, {}));
   }

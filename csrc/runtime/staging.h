@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions that cannot run on the caller's buffers as they are: a prescaled sum must not change its input,
-// and half types accumulate in float32 when more than two ranks add up, also by algorithms that add in
-// several steps. They go through staging memory, piece by piece, so that any size needs little of it.
+// Reductions that cannot run on the caller's buffers as they are: a prescaled sum must not change
+// its input, and half types accumulate in float32 when more than two ranks add up, also by
+// algorithms that add in several steps. They go through staging memory, piece by piece, so that any
+// size needs little of it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ class Staging {
  public:
   // Prepares for `operation` of one group; the operation must outlive the staging's use.
   void begin(const Operation& operation, int rank, int size);
-  // Loads the next piece and describes it as an operation on staging memory. False when all pieces are done.
+  // Loads the next piece and describes it as an operation on staging memory. False when all pieces
+  // are done.
   bool next(Operation& piece);
   // Brings the result of the current piece to the caller's output.
   void finish_piece();

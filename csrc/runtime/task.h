@@ -15,7 +15,8 @@
 
 namespace altorch {
 
-// The state of one wait: how long it has lasted, and when the watchdog checks again whether it can end.
+// The state of one wait: how long it has lasted, and when the watchdog checks again whether it can
+// end.
 struct Wait {
   std::chrono::steady_clock::time_point issued{};  // what the deadline counts from
   std::chrono::steady_clock::time_point began{};
@@ -28,7 +29,8 @@ struct Wait {
   bool written_down = false;  // that this rank waits
 };
 
-// The exception that is being thrown, as an Error. No exception may leave the threads that drive operations.
+// The exception that is being thrown, as an Error. No exception may leave the threads that drive
+// operations.
 inline Error caught() {
   try {
     throw;
@@ -41,8 +43,8 @@ inline Error caught() {
   }
 }
 
-// Thread rules: one thread at a time drives a task (the communicator sees to that). Any thread may ask whether the task is
-// finished, and may then read `error` and `source`.
+// Thread rules: one thread at a time drives a task (the communicator sees to that). Any thread may
+// ask whether the task is finished, and may then read `error` and `source`.
 struct Task {
   Operation operation;
   std::vector<std::int64_t> input_counts, output_counts;  // what the operation's spans point to
@@ -53,7 +55,8 @@ struct Task {
   Request request;  // messages only
   int source = -1;  // group rank of the sender of a received message
 
-  // Called once, by the thread that finishes the task, before waiting threads see it finished. Must not block.
+  // Called once, by the thread that finishes the task, before waiting threads see it finished. Must
+  // not block.
   std::function<void(Task&)> on_done;
   std::optional<Error> error;
   bool buffers_free = true;  // false: the buffers must be kept until the process ends

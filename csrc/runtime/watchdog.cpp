@@ -14,7 +14,8 @@ namespace altorch {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{100};
-// A process that is being killed loses its memory, at which a transport fails, before its end can be seen.
+// A process that is being killed loses its memory, at which a transport fails, before its end can
+// be seen.
 constexpr std::chrono::milliseconds kDying{1000};
 constexpr const char* kSameCalls = "; all ranks must make the same calls in the same order";
 
@@ -186,7 +187,8 @@ std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
   return finding->aborted;
 }
 
-// A killed peer reaches a transport as a failed system call: its words name neither the rank nor the reason.
+// A killed peer reaches a transport as a failed system call: its words name neither the rank nor
+// the reason.
 Error Watchdog::with_its_reason(const Error& cause) {
   if (cause.kind() != ErrorKind::kTransport || !group_.watch()) return cause;
   const auto began = Clock::now();
@@ -198,8 +200,8 @@ Error Watchdog::with_its_reason(const Error& cause) {
   }
 }
 
-// A rank whose call has failed writes down why, and may be gone before the others look there: that it has gone
-// says less.
+// A rank whose call has failed writes down why, and may be gone before the others look there: that
+// it has gone says less.
 std::optional<Error> Watchdog::reported_reason(const Operation& operation, bool& all_told) {
   const CallNote mine = operation.is_collective() ? note_of(operation) : CallNote();
   const auto finding = operation.is_collective() ? group_.board().compare(mine) : group_.board().closed();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds out why a call in flight cannot end: its deadline has passed, a peer is dead, or the ranks called different
-// operations. It serves collectives and messages, on the host and on a device.
+// Finds out why a call in flight cannot end: its deadline has passed, a peer is dead, or the ranks
+// called different operations. It serves collectives and messages, on the host and on a device.
 //
-// The thread that drives a call, or waits for it, asks repeatedly. Most questions cost one look at the clock. Thread
-// rules: any thread; questions about one Wait by one thread at a time.
+// The thread that drives a call, or waits for it, asks repeatedly. Most questions cost one look at
+// the clock. Thread rules: any thread; questions about one Wait by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -25,36 +25,42 @@ class Watchdog {
   Wait begin_again(const Operation& operation, const Wait& before) const;
   // Checks only the deadline.
   std::optional<Error> overdue(const Operation& operation, const Wait& wait, Clock::time_point now) const;
-  // Checks deadline and dead peers, now and then. Once it has waited for ALTORCH_STALL_SECONDS it also checks whether a peer made
-  // another call, refused this one or closed the group, and answers the desync queries of other ranks. Does not check whether this
-  // rank has closed the group. Calls on a GPU use it (gpu/device_calls.h).
+  // Checks deadline and dead peers, now and then. Once it has waited for ALTORCH_STALL_SECONDS it
+  // also checks whether a peer made another call, refused this one or closed the group, and answers
+  // the desync queries of other ranks. Does not check whether this rank has closed the group. Calls
+  // on a GPU use it (gpu/device_calls.h).
   std::optional<Error> examine(const Operation& operation, Wait& wait, Clock::time_point now);
-  // The same, but fails at once if this rank has closed the group: what every wait on the host calls. Most calls only read the
-  // clock. The others make requests to the store, and take seconds once the deadline has passed: they ask what late ranks do.
-  // Closes nothing: give the error to fail().
+  // The same, but fails at once if this rank has closed the group: what every wait on the host
+  // calls. Most calls only read the clock. The others make requests to the store, and take seconds
+  // once the deadline has passed: they ask what late ranks do. Closes nothing: give the error to
+  // fail().
   std::optional<Error> look_after(const Operation& operation, Wait& wait, Clock::time_point now);
   // Compares only what the ranks called.
   std::optional<Error> compare(const Operation& operation, Wait& wait);
-  // Whether the look that examine() has just taken was one at which stalled ranks compare: once a second, or more rarely where
-  // they are thousands.
+  // Whether the look that examine() has just taken was one at which stalled ranks compare: once a
+  // second, or more rarely where they are thousands.
   bool is_time_to_compare(const Wait& wait, Clock::time_point now) const;
   // Checks only for dead peers, now and then: the operation's peer, or all ranks of the group.
   std::optional<Error> look_for_dead_only(const Operation& operation, Wait& wait, Clock::time_point now);
   // For a message that waits: the mismatch, if its other end is on another kind of device.
   std::optional<Error> compare_message(const Operation& operation);
 
-  // Replaces an error of a transport or of the store by the loss of a peer, if that is its cause. May take a second.
+  // Replaces an error of a transport or of the store by the loss of a peer, if that is its cause.
+  // May take a second.
   Error with_its_reason(const Error& cause);
-  // If the call failed because a peer is lost: the reason that a rank wrote down before, if there is one; otherwise
-  // `noticed`. `all_told`: set to whether some rank has told all others. If it is true at the call, the board is not read.
+  // If the call failed because a peer is lost: the reason that a rank wrote down before, if there
+  // is one; otherwise `noticed`. `all_told`: set to whether some rank has told all others. If it is
+  // true at the call, the board is not read.
   Error with_reported_reason(const Operation& operation, const Error& noticed, bool& all_told);
-  // The call has failed: closes the group, and tells the peers unless a peer has told all ranks already.
+  // The call has failed: closes the group, and tells the peers unless a peer has told all ranks
+  // already.
   Error fail(const Operation& operation, const Error& noticed, const Wait& wait);
 
  private:
   std::optional<Error> look_for_dead(const Operation& operation, Wait& wait);
   std::optional<Error> closed_by_peer(const Operation& operation, Wait& wait);
-  // The reason for which a peer aborted before it was gone, or the mismatch between its call and this rank's.
+  // The reason for which a peer aborted before it was gone, or the mismatch between its call and
+  // this rank's.
   std::optional<Error> reported_reason(const Operation& operation, bool& all_told);
 
   Group& group_;

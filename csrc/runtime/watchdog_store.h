@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group's store with the checks of the group's watchdog, for ranks that exchange data before a call can begin. While a rank
-// waits for a key, it checks whether a peer has died, refused the call, or made another call.
+// A group's store with the checks of the group's watchdog, for ranks that exchange data before a
+// call can begin. While a rank waits for a key, it checks whether a peer has died, refused the
+// call, or made another call.
 #pragma once
 
 #include "rendezvous/store_view.h"
@@ -12,7 +13,8 @@ namespace altorch {
 class WatchdogStore : public StoreView {
  public:
   // The communicator, and the counts of an uneven operation, must outlive this object.
-  // `at_least`: a lower bound of a collective's timeout. A wait for a message ends with get()'s own timeout only.
+  // `at_least`: a lower bound of a collective's timeout. A wait for a message ends with get()'s own
+  // timeout only.
   WatchdogStore(Communicator& communicator, const Operation& operation,
                 std::chrono::milliseconds at_least = {});
   // Both throw Error, also when the operation's deadline passes or the group is closed.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which route a call takes: a pure function of the call, of the World (which is the same on all ranks), and of ALTORCH_ROUTE,
-// for host memory and for device memory. Execution (collective.h, gpu_routes.h), `altorch explain` and the routes
-// themselves call it, so `altorch explain` prints what happens.
+// Which route a call takes: a pure function of the call, of the World (which is the same on all
+// ranks), and of ALTORCH_ROUTE, for host memory and for device memory. Execution (collective.h,
+// gpu_routes.h), `altorch explain` and the routes themselves call it, so `altorch explain` prints
+// what happens.
 //
 // For CUDA tensors, a route may take small calls although another route comes before it in table.h
-// (GpuRouteRow::takes_small): peer and host_staged up to the sizes where they are faster than NCCL, and host_relay if ranks
-// share a GPU, because a flag would wait until the GPU switches between processes. Of an all_to_all, such a route may
-// take the small blocks between pairs of ranks, and NCCL the others (GpuRouteRow::pairs_reason, gpu/ll_pairs.h).
+// (GpuRouteRow::takes_small): peer and host_staged up to the sizes where they are faster than NCCL,
+// and host_relay if ranks share a GPU, because a flag would wait until the GPU switches between
+// processes. Of an all_to_all, such a route may take the small blocks between pairs of ranks, and
+// NCCL the others (GpuRouteRow::pairs_reason, gpu/ll_pairs.h).
 #pragma once
 
 #include <functional>
@@ -22,23 +24,26 @@ namespace altorch {
 
 // Thread rules of this file: pure functions, any thread.
 
-// Offers one route after another to `takes`, the best first, until `takes` returns true. Returns that route, or nothing. Routes
-// that cannot carry the operations are offered, too: `takes` asks unsupported_reason(). The operations are enqueued together;
-// there are several only on device memory. Does not allocate; pass `takes` by std::ref, so that its std::function does not
-// either. Throws what `takes` throws.
+// Offers one route after another to `takes`, the best first, until `takes` returns true. Returns
+// that route, or nothing. Routes that cannot carry the operations are offered, too: `takes` asks
+// unsupported_reason(). The operations are enqueued together; there are several only on device
+// memory. Does not allocate; pass `takes` by std::ref, so that its std::function does not either.
+// Throws what `takes` throws.
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const std::function<bool(const Route&)>& takes);
-// The first route that can carry the operation on host memory. For a collective there is always one. Throws Error(kInternal)
-// for anything else.
+// The first route that can carry the operation on host memory. For a collective there is always
+// one. Throws Error(kInternal) for anything else.
 Route decide(const Operation& operation, const World& world, const Rules& rules);
 
-// Why a route cannot carry these operations, as a clause, or nothing. `capturing`: into a CUDA graph.
+// Why a route cannot carry these operations, as a clause, or nothing. `capturing`: into a CUDA
+// graph.
 std::optional<std::string> unsupported_reason(const Route& route, std::span<const Operation> operations,
                                               const World& world, bool capturing);
 
-// Whether the operation is a reduction that goes through staging memory (runtime/staging.h), whatever its route: a prescaled sum;
-// among more than two ranks a sum or product of a half type, unless `algorithm` combines the parts of all ranks in one step.
-// `algorithm`: null for a native collective. A pure function: any thread, throws nothing.
+// Whether the operation is a reduction that goes through staging memory (runtime/staging.h),
+// whatever its route: a prescaled sum; among more than two ranks a sum or product of a half type,
+// unless `algorithm` combines the parts of all ranks in one step. `algorithm`: null for a native
+// collective. A pure function: any thread, throws nothing.
 bool needs_staging(const Operation& operation, int ranks, const Algorithm* algorithm);
 // The same on this route: a native collective that finishes reductions itself needs no staging.
 bool is_staged(const Route& route, const Operation& operation, const World& world);

@@ -12,11 +12,12 @@ namespace {
 
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
 
-// Up to so many ranks, every rank talks to all others at once: a message costs less than another wait for the peers.
-// Among ranks that share cores, such a wait is a turn of the scheduler. With more ranks, the number of messages counts.
+// Up to so many ranks, every rank talks to all others at once: a message costs less than another
+// wait for the peers. Among ranks that share cores, such a wait is a turn of the scheduler. With
+// more ranks, the number of messages counts.
 constexpr int kFewRanks = 8;
-// Up to so many bytes into a rank, sending all data to all ranks beats two waits with less data. For a broadcast, the
-// limit is for the bytes out of the root.
+// Up to so many bytes into a rank, sending all data to all ranks beats two waits with less data.
+// For a broadcast, the limit is for the bytes out of the root.
 constexpr std::int64_t kOneShot = 128 * kKiB, kOneShotBroadcast = kMiB;
 
 enum class Only : std::uint8_t { kAll, kHalfTypes, kPowersOfTwo, kUneven, kEven };
@@ -32,8 +33,9 @@ struct Row {
   Only only = Only::kAll;
 };
 
-// The first that serves is taken; the last of each kind serves all. Where the number of rounds decides below a
-// size, the bytes sent decide above it. Every limit was set by benchmarks/cpu_collectives.py.
+// The first that serves is taken; the last of each kind serves all. Where the number of rounds
+// decides below a size, the bytes sent decide above it. Every limit was set by
+// benchmarks/cpu_collectives.py.
 constexpr Row kDefaultRows[] = {
     {OpKind::kAllReduce, "one_shot", "small, few ranks: one wait for the peers", kFewRanks, kUnlimited,
      kOneShot},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What carries one call: on device memory a row of table.h; on host memory an algorithm over the group's messages, or
-// the transport's own collective.
+// What carries one call: on device memory a row of table.h; on host memory an algorithm over the
+// group's messages, or the transport's own collective.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A way for operations on CUDA tensors, as a row: what stands in its way, what it serves, how it is opened. A new
-// one is a file that ends with its row, and its name in table.cpp; choosing, `altorch explain`, `altorch info` and
-// ALTORCH_ROUTE find it there.
+// A way for operations on CUDA tensors, as a row: what stands in its way, what it serves, how it is
+// opened. A new one is a file that ends with its row, and its name in table.cpp; choosing, `altorch
+// explain`, `altorch info` and ALTORCH_ROUTE find it there.
 #pragma once
 
 #include <optional>
@@ -29,7 +29,8 @@ struct GpuRouteRow {
   bool in_rank_order = false;  // reduces in the order of the ranks, whatever the size
   bool guarded = false;        // does not mark results that are aborted: a guard does (poison_guard.h)
 
-  // Why it cannot serve on this device of this process; among these ranks; this operation: a clause, or nothing.
+  // Why it cannot serve on this device of this process; among these ranks; this operation: a
+  // clause, or nothing.
   std::optional<std::string> (*unsupported_on)(const GpuSource& gpus, int device);
   std::optional<std::string> (*unsupported_among)(const World& world);
   std::optional<std::string> (*unsupported_to)(const Operation& operation);

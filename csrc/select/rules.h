@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ALTORCH_ROUTE says: for host memory an algorithm or native collectives, for CUDA tensors a route; what carries
-// windows.
+// What ALTORCH_ROUTE says: for host memory an algorithm or native collectives, for CUDA tensors a
+// route; what carries windows.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace altorch {
 
 inline constexpr char kByRule[] = "ALTORCH_ROUTE";  // the reason for what a rule names
 
-// The rules by which routes are chosen. A rule matches by operation and size, which are the same on all ranks, so all ranks
-// choose the same route if ALTORCH_ROUTE is the same on all ranks.
+// The rules by which routes are chosen. A rule matches by operation and size, which are the same on
+// all ranks, so all ranks choose the same route if ALTORCH_ROUTE is the same on all ranks.
 // Thread rules: immutable after construction.
 class Rules {
  public:
@@ -43,8 +43,8 @@ class Rules {
       return (!kind || *kind == asked) && bytes >= from && bytes < below;
     }
   };
-  // In the order of ALTORCH_ROUTE. On host memory, the first rule that applies, and whose choice can carry the call, decides.
-  // For CUDA tensors, the first rule that applies decides.
+  // In the order of ALTORCH_ROUTE. On host memory, the first rule that applies, and whose choice
+  // can carry the call, decides. For CUDA tensors, the first rule that applies decides.
   std::span<const Rule> all() const { return overrides_; }
 
  private:

@@ -25,7 +25,8 @@ std::span<const GpuRouteRow* const> gpu_route_rows();
 // Its place among them.
 std::size_t index_of(const GpuRouteRow& row);
 
-// The ways to reach the memory of other ranks, for ALTORCH_ROUTE=window=<name>: the names of the rows in windows/row.h.
+// The ways to reach the memory of other ranks, for ALTORCH_ROUTE=window=<name>: the names of the
+// rows in windows/row.h.
 std::vector<std::string_view> window_row_names();
 
 }  // namespace altorch

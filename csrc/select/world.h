@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What all ranks of a group know of each other: of their transport, and after one allgather of their GPUs. It is the same on
-// every rank, so that every rank makes the same choice from it.
+// What all ranks of a group know of each other: of their transport, and after one allgather of
+// their GPUs. It is the same on every rank, so that every rank makes the same choice from it.
 #pragma once
 
 #include <functional>
@@ -47,10 +47,11 @@ struct World {
   std::optional<std::pair<int, int>> same_gpu = {};  // the first two ranks that share a GPU
   bool mps = false;                                  // on every rank: see GpuPeerInfo
   bool linked = false;                               // every rank's GPU to every other's; none is shared
-  // The most thread blocks of a kernel that waits for other ranks: two thirds of a rank's multiprocessors, if known. The
-  // other multiprocessors are left to kernels that need too many registers or too much shared memory to run beside such a
-  // block. Else such a kernel, and a call of another group that is queued behind it, would wait for the waiting kernel to end.
-  // Peers may wait in that call, while the waiting kernel waits for them: a deadlock.
+  // The most thread blocks of a kernel that waits for other ranks: two thirds of a rank's
+  // multiprocessors, if known. The other multiprocessors are left to kernels that need too many
+  // registers or too much shared memory to run beside such a block. Else such a kernel, and a call
+  // of another group that is queued behind it, would wait for the waiting kernel to end. Peers may
+  // wait in that call, while the waiting kernel waits for them: a deadlock.
   int waiting_blocks = std::numeric_limits<int>::max();
   bool deterministic = false;  // ALTORCH_DETERMINISTIC: nothing may reduce but in the order of the ranks
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here

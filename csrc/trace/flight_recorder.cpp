@@ -108,7 +108,8 @@ void FlightRecorder::ended(std::uint64_t number, FlightState how, std::chrono::n
   advance(number, how, now_ns(), took);
 }
 
-// A slot that has become another call's meanwhile keeps its tag, and sets its times anew when it ends.
+// A slot that has become another call's meanwhile keeps its tag, and sets its times anew when it
+// ends.
 void FlightRecorder::advance(std::uint64_t number, FlightState state, std::int64_t ended_ns,
                              std::chrono::nanoseconds took) {
   if (number == 0) return;  // it was refused before it had a place

@@ -60,7 +60,8 @@ class FlightRecorder {
   // destroyed.
   static FlightRecorder& of_process(std::size_t capacity);
 
-  // Remembers a group until it has ended, and as long as the ring holds calls of it; returns its id.
+  // Remembers a group until it has ended, and as long as the ring holds calls of it; returns its
+  // id.
   std::uint64_t add(FlightGroup group);
   void end(std::uint64_t group);
   std::optional<FlightGroup> group(std::uint64_t id) const;

@@ -118,7 +118,8 @@ bool write_metrics(const std::string& file, const ProcessReport& report) {
   const std::string beside = target + "." + std::to_string(report.pid) + ".new";
   static std::mutex one_at_a_time;  // the trace thread, and at exit another
   const std::lock_guard lock(one_at_a_time);
-  // The folder may be one that others write to: no file of theirs, and nothing that a link of theirs names, is written.
+  // The folder may be one that others write to: no file of theirs, and nothing that a link of
+  // theirs names, is written.
   unlink(beside.c_str());
   const Descriptor out(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (*out < 0) return false;

@@ -13,8 +13,8 @@ namespace altorch {
 
 struct ObservedCall {
   const Call& call;
-  // Of a collective: its number among the group's collectives of its kind, CPU or CUDA. Of a message: that of the
-  // last collective before it.
+  // Of a collective: its number among the group's collectives of its kind, CPU or CUDA. Of a
+  // message: that of the last collective before it.
   std::uint64_t sequence;
   std::int64_t bytes;    // of the vector, or of all blocks
   std::uint64_t number;  // among all calls of this process; 0: refused before it had a place

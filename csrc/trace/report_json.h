@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A report as JSON, for `altorch trace`. Its keys are an interface: python/altorch/cli/trace.py and _waits.py
-// read them.
+// A report as JSON, for `altorch trace`. Its keys are an interface: python/altorch/cli/trace.py and
+// _waits.py read them.
 #pragma once
 
 #include <string>

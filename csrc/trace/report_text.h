@@ -9,7 +9,8 @@
 namespace altorch {
 
 std::string as_text(const ProcessReport& report);
-// Of one group: "in all_reduce #7 (float32, 1 MiB) for 2.0 s, ...; last was barrier #6, done 2.1 s ago".
+// Of one group: "in all_reduce #7 (float32, 1 MiB) for 2.0 s, ...; last was barrier #6, done 2.1 s
+// ago".
 std::string state_of(const GroupReport& group, std::int64_t now_ns);
 
 }  // namespace altorch

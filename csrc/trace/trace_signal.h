@@ -8,8 +8,8 @@ namespace altorch {
 
 class TraceSignal {
  public:
-  // `wake_fd`: an eventfd that is never closed. Does nothing where the program has a handler of its own, or ignores the
-  // signal.
+  // `wake_fd`: an eventfd that is never closed. Does nothing where the program has a handler of its
+  // own, or ignores the signal.
   static void take(int wake_fd);
   // Restores the default action, unless the program has set another handler meanwhile.
   static void give_back();

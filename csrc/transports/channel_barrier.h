@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A dissemination barrier among the ranks of a channel. Its messages have a tag of their own, so they never match other
-// messages of this thread or of other threads. In round k, rank r notifies rank (r + 2^k) modulo the number of ranks.
+// A dissemination barrier among the ranks of a channel. Its messages have a tag of their own, so
+// they never match other messages of this thread or of other threads. In round k, rank r notifies
+// rank (r + 2^k) modulo the number of ranks.
 #pragma once
 
 #include <array>
@@ -12,7 +13,8 @@
 
 namespace altorch {
 
-// One barrier. Thread rules: one thread at a time; all ranks begin the barriers of one tag in the same order.
+// One barrier. Thread rules: one thread at a time; all ranks begin the barriers of one tag in the
+// same order.
 class ChannelBarrier {
  public:
   ChannelBarrier(Channel& channel, std::int64_t tag) : channel_(channel), tag_(tag) {}

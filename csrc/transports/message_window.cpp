@@ -144,7 +144,8 @@ bool MessageWindow::serve(Server& server) {
       server.step = Step::kAwaitsRequest;
     }
     std::optional<Error> error;
-    // An error here means that the peer or the group has ended; the threads that wait for it find that themselves.
+    // An error here means that the peer or the group has ended; the threads that wait for it find
+    // that themselves.
     if (channel_.test(server.requests, error) != State::kDone) return moved;
     moved = true;
     if (server.step == Step::kAwaitsRequest) {
@@ -205,7 +206,8 @@ void MessageWindow::answer(Server& server) {
   server.step = Server::Step::kAnswers;
 }
 
-// Tells all peers that this rank answers no more: a peer that waits for an answer, or asks later, then gets an error.
+// Tells all peers that this rank answers no more: a peer that waits for an answer, or asks later,
+// then gets an error.
 void MessageWindow::take_leave() {
   static const WindowRequest kLeave = [] {
     WindowRequest leave;

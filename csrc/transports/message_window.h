@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows over messages: each rank carries out the requests of its peers on its own memory, whenever serve() is
-// called. Slower than any other way, and always available.
+// Windows over messages: each rank carries out the requests of its peers on its own memory,
+// whenever serve() is called. Slower than any other way, and always available.
 //
-// A call consists of a request, the data of a put or an accumulate, an answer, and the data of a get. A rank answers
-// the requests of each peer one by one, in their order.
+// A call consists of a request, the data of a put or an accumulate, an answer, and the data of a
+// get. A rank answers the requests of each peer one by one, in their order.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,8 @@ namespace altorch {
 
 class MessageWindow : public RemoteMemory {
  public:
-  // `memory`, `bytes`: what this rank has registered. `tags`: the first of kTags tags that no other messages use.
+  // `memory`, `bytes`: what this rank has registered. `tags`: the first of kTags tags that no other
+  // messages use.
   MessageWindow(Channel& channel, std::int64_t tags, std::byte* memory, std::size_t bytes);
   ~MessageWindow() override;
   static constexpr std::int64_t kTags = 4;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The native collectives of a transport: those that its library carries out itself (MPI's own, those through shared memory).
-// A transport without any returns none. Thread rules: those of the transport's channel.
+// The native collectives of a transport: those that its library carries out itself (MPI's own,
+// those through shared memory). A transport without any returns none. Thread rules: those of the
+// transport's channel.
 #pragma once
 
 #include <array>
@@ -12,8 +13,9 @@
 
 namespace altorch {
 
-// The names of all native collectives, as in ALTORCH_ROUTE and in statistics: MPI's own; through memory that the ranks share;
-// both, for a group that spans nodes (runtime/hierarchical_collectives.h).
+// The names of all native collectives, as in ALTORCH_ROUTE and in statistics: MPI's own; through
+// memory that the ranks share; both, for a group that spans nodes
+// (runtime/hierarchical_collectives.h).
 inline constexpr std::string_view kMpiCollectives = "native", kShmCollectives = "shm",
                                   kHierarchicalCollectives = "hierarchical";
 inline constexpr std::array kNativeNames{kMpiCollectives, kShmCollectives, kHierarchicalCollectives};
@@ -23,30 +25,34 @@ class NativeCollectives {
   virtual ~NativeCollectives() = default;
   // One of kNativeNames.
   virtual std::string_view name() const = 0;
-  // Whether the engine prefers them for every call that they offer, without a rule of ALTORCH_ROUTE.
+  // Whether the engine prefers them for every call that they offer, without a rule of
+  // ALTORCH_ROUTE.
   virtual bool is_preferred() const { return false; }
   virtual const char* reason() const { return ""; }  // why they come first, one clause
-  // Whether they can carry out this call with torch's semantics and the same bits on every rank. The answer depends only on
-  // what is the same on all ranks: kind, type, reduction.
+  // Whether they can carry out this call with torch's semantics and the same bits on every rank.
+  // The answer depends only on what is the same on all ranks: kind, type, reduction.
   virtual bool offers(const Call& call) const = 0;
-  // Whether they detect that ranks make different calls: no rank receives data of another call. If not, the engine
-  // compares the ranks' calls first, which costs a barrier.
+  // Whether they detect that ranks make different calls: no rank receives data of another call. If
+  // not, the engine compares the ranks' calls first, which costs a barrier.
   virtual bool compares_calls() const { return false; }
-  // Whether they accumulate half types in float32, and support AVG and PREMUL_SUM. If not, the engine does this itself,
-  // before and after the call.
+  // Whether they accumulate half types in float32, and support AVG and PREMUL_SUM. If not, the
+  // engine does this itself, before and after the call.
   virtual bool finishes_reductions() const { return false; }
-  // Whether the engine may split a call into pieces in staging memory (half types as float32, scaled inputs; see
-  // runtime/staging.h), and start one native call for each piece.
+  // Whether the engine may split a call into pieces in staging memory (half types as float32,
+  // scaled inputs; see runtime/staging.h), and start one native call for each piece.
   virtual bool takes_staged() const { return false; }
-  // Posts the call without blocking. The spans of `call` must live until the call is done. `identity`: a hash of this call and
-  // of the group's collectives before it, to compare among ranks. All ranks must start their calls in the same order.
+  // Posts the call without blocking. The spans of `call` must live until the call is done.
+  // `identity`: a hash of this call and of the group's collectives before it, to compare among
+  // ranks. All ranks must start their calls in the same order.
   virtual void start(const Call& call, std::uint64_t identity, Request& request) = 0;
-  // The number of steps that all calls have taken so far, if the library shows it: progress restarts the spin budget.
+  // The number of steps that all calls have taken so far, if the library shows it: progress
+  // restarts the spin budget.
   virtual std::uint64_t steps() const { return 0; }
   // As Channel::test() and Channel::cancel().
   virtual State test(Request& request, std::optional<Error>& error) = 0;
   virtual bool cancel(Request& request) = 0;
-  // After test() returned kPending: what the call waits for, so that the caller may sleep until then.
+  // After test() returned kPending: what the call waits for, so that the caller may sleep until
+  // then.
   virtual WaitTarget wait_target() const { return {}; }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided access that a transport's library carries out itself (MPI's). Thread rules: those of the transport's channel.
+// One-sided access that a transport's library carries out itself (MPI's). Thread rules: those of
+// the transport's channel.
 #pragma once
 
 #include <chrono>
@@ -31,11 +32,13 @@ class NativeWindows {
   };
 
   virtual ~NativeWindows() = default;
-  // Why this process cannot use such a window, whatever the other ranks can, as a clause, or nothing.
+  // Why this process cannot use such a window, whatever the other ranks can, as a clause, or
+  // nothing.
   virtual std::optional<std::string> windows_unsupported_reason() = 0;
   // Why such a window is not used unless the user asks for it, as a clause, or nothing.
   virtual std::optional<std::string> windows_weakness() const = 0;
-  // Whether the library itself carries accumulate, fetch_add and compare_swap on elements of this type.
+  // Whether the library itself carries accumulate, fetch_add and compare_swap on elements of this
+  // type.
   virtual bool windows_reduce(DType dtype) const = 0;
   // Blocks until all ranks have come. Throws Error.
   virtual std::unique_ptr<RemoteMemory> open_window(Opening opening) = 0;

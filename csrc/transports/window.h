@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One-sided access to memory of other ranks: the calls on a window, and what carries them.
 //
-// Each rank of a group has registered some memory with the window. Its peers write to it, read it and count in it
-// without its help, and notify it by signals. Calls of one rank to another take effect in the order in which they
-// were begun.
+// Each rank of a group has registered some memory with the window. Its peers write to it, read it
+// and count in it without its help, and notify it by signals. Calls of one rank to another take
+// effect in the order in which they were begun.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,8 @@ inline constexpr EnumTable<Access, AccessTraits> kAccesses({
     {Access::kSignal, {"signal", "signal to", false, false}},
 });
 
-// The error of a call whose peer has closed the window, or ended its group, before the call was done.
+// The error of a call whose peer has closed the window, or ended its group, before the call was
+// done.
 inline Error window_closed_by(int rank) {
   return Error(ErrorKind::kClosed,
                "rank " + std::to_string(rank) +
@@ -55,8 +56,8 @@ inline Error window_left_by(int rank) {
 inline constexpr int kSignalSlots = 8;  // of each pair of ranks, in each direction
 inline constexpr int kNoSlot = -1;
 
-// One call. The target's memory is `rows` rows of `row_bytes`, `stride` bytes from one to the next; this rank's is
-// one block. The caller has compared all of it with what the target registered.
+// One call. The target's memory is `rows` rows of `row_bytes`, `stride` bytes from one to the next;
+// this rank's is one block. The caller has compared all of it with what the target registered.
 struct WindowCall {
   Access access = Access::kSignal;
   int peer = 0;
@@ -72,7 +73,8 @@ struct WindowCall {
   std::int64_t found = 0;      // result of both: what was there before
   void* stream = nullptr;      // for device memory: the stream that the call is enqueued on
   bool captured = false;       // it goes into a graph, which may be replayed
-  // Set if the stream then waits for the peer: the lane, and how many requests there the peer must have answered.
+  // Set if the stream then waits for the peer: the lane, and how many requests there the peer must
+  // have answered.
   int held_at = kNoSlot;
   std::uint32_t held_until = 0;
 
@@ -93,15 +95,16 @@ struct Registered {
   DType dtype = DType::kUInt8;
 };
 
-// What a RemoteMemory over device memory has in addition: its calls are enqueued on their streams, and take effect in
-// their order. Thread rules: any thread; only wait() and mark() call the device.
+// What a RemoteMemory over device memory has in addition: its calls are enqueued on their streams,
+// and take effect in their order. Thread rules: any thread; only wait() and mark() call the device.
 class StreamOrdered {
  public:
   virtual ~StreamOrdered() = default;
-  // Holds call.stream up until call.peer has signalled in call.slot once more than was waited for before.
+  // Holds call.stream up until call.peer has signalled in call.slot once more than was waited for
+  // before.
   virtual void wait(const WindowCall& call) = 0;
-  // How many such waits are over, without those in graphs. A slot of kSignalSlots or more stands for a lane: how many
-  // requests to `source` the streams are past there.
+  // How many such waits are over, without those in graphs. A slot of kSignalSlots or more stands
+  // for a lane: how many requests to `source` the streams are past there.
   virtual std::uint32_t over(int source, int slot) const = 0;
   // For a lane, as in over(): how many requests the streams have come to.
   virtual std::uint32_t begun(int source, int slot) const = 0;
@@ -110,16 +113,17 @@ class StreamOrdered {
     std::uint32_t begun = 0, over = 0;
   };
   virtual Replayed replayed(int source, int slot) const = 0;
-  // Ends all waits, now and from now on. The memory that they waited for is poisoned if the group's on_error is
-  // `poison`.
+  // Ends all waits, now and from now on. The memory that they waited for is poisoned if the group's
+  // on_error is `poison`.
   virtual void end() = 0;
-  // Marks the present end of all streams that were given accesses; with `waits_too` also of those that were given
-  // only waits. is_past(): whether all streams have come to their marks.
+  // Marks the present end of all streams that were given accesses; with `waits_too` also of those
+  // that were given only waits. is_past(): whether all streams have come to their marks.
   virtual void mark(bool waits_too) = 0;
   virtual bool is_past() const = 0;
 };
 
-// Carries a window's calls to the memory of other ranks. Thread rules: any thread; one call by one thread at a time.
+// Carries a window's calls to the memory of other ranks. Thread rules: any thread; one call by one
+// thread at a time.
 class RemoteMemory {
  public:
   virtual ~RemoteMemory() = default;
@@ -127,7 +131,8 @@ class RemoteMemory {
   // kDone: it has taken effect. kPending: to be tested until it has. kFailed: `error` is set.
   virtual State begin(WindowCall& call, std::optional<Error>& error) = 0;
   virtual State test(WindowCall& call, std::optional<Error>& error) = 0;
-  // Aborts a pending call. False if its buffer may still be touched, and must be kept until the process ends.
+  // Aborts a pending call. False if its buffer may still be touched, and must be kept until the
+  // process ends.
   virtual bool cancel(WindowCall& call) = 0;
   // How often `source` has signalled this rank, since the window was made.
   virtual std::uint64_t signals(int source, int slot) const = 0;
@@ -135,24 +140,26 @@ class RemoteMemory {
   virtual WaitTarget wait_target(int, int, std::uint64_t) const { return {}; }
   // Whether that rank has closed its part: it will send no more signals.
   virtual bool has_left(int rank) const = 0;
-  // Whether this rank itself carries out what its peers ask of its memory. serve() does that for all requests that
-  // have arrived, and must be called again and again; it returns true if there were any.
+  // Whether this rank itself carries out what its peers ask of its memory. serve() does that for
+  // all requests that have arrived, and must be called again and again; it returns true if there
+  // were any.
   virtual bool is_served() const { return false; }
-  // Whether calls to one target take effect in the order in which they are begun. If not, the next call is begun when
-  // the one before it is done.
+  // Whether calls to one target take effect in the order in which they are begun. If not, the next
+  // call is begun when the one before it is done.
   virtual bool keeps_order() const { return false; }
   virtual bool serve() { return false; }
-  // Null: a call has taken effect when it is done. Otherwise a call without a result is done when it is enqueued.
+  // Null: a call has taken effect when it is done. Otherwise a call without a result is done when
+  // it is enqueued.
   virtual StreamOrdered* streams() { return nullptr; }
   // The memory of another rank as this process sees it; null: it does not.
   virtual std::byte* map(int) { return nullptr; }
-  // From now on no peer touches this rank's memory, and a peer that tries gets an error. False if a peer may still
-  // touch it. `agreed`: all ranks close it, and nothing is in flight.
+  // From now on no peer touches this rank's memory, and a peer that tries gets an error. False if a
+  // peer may still touch it. `agreed`: all ranks close it, and nothing is in flight.
   virtual bool close(bool agreed) = 0;
 };
 
-// Carries out a call on `target`, the peer's memory as this process can access it. It does not signal. The caller
-// keeps other ranks out if the access is more than a copy.
+// Carries out a call on `target`, the peer's memory as this process can access it. It does not
+// signal. The caller keeps other ranks out if the access is more than a copy.
 void access_memory(WindowCall& call, std::byte* target);
 inline bool is_atomic(Access access) {
   return access == Access::kAccumulate || access == Access::kFetchAdd || access == Access::kCompareSwap;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A call on another rank's window as that rank is told of it: in a message, or in memory that both share.
+// A call on another rank's window as that rank is told of it: in a message, or in memory that both
+// share.
 //
-// Fixed sizes, no pointers; all ranks of a job run one build. The receiving rank has not written the request, so it
-// calls fits() before it does anything.
+// Fixed sizes, no pointers; all ranks of a job run one build. The receiving rank has not written
+// the request, so it calls fits() before it does anything.
 #pragma once
 
 #include <cstddef>

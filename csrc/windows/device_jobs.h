@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Makes jobs of a device from a window's calls, on memory that the device reaches. `target`: the memory that the peer has
-// registered. `ended`: if it is not 0 when a job runs, the job changes nothing. The functions that enqueue use call.stream,
-// and throw Error.
+// Makes jobs of a device from a window's calls, on memory that the device reaches. `target`: the
+// memory that the peer has registered. `ended`: if it is not 0 when a job runs, the job changes
+// nothing. The functions that enqueue use call.stream, and throw Error.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 
 namespace altorch {
 
-// A job that moves no data. It only counts in `count`, and stores the count in `raised`; null: it raises nothing either.
+// A job that moves no data. It only counts in `count`, and stores the count in `raised`; null: it
+// raises nothing either.
 WindowMove only_raise(std::uint32_t* raised, WindowCount* count, const std::uint32_t* ended);
 // The job of a put or a get.
 WindowMove move_of(const WindowCall& call, std::byte* target, const std::uint32_t* ended);

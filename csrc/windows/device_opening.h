@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ways to memory on GPUs have in common while they are opened: the ranks tell each other of their GPUs, and go on
-// together or not at all.
+// What ways to memory on GPUs have in common while they are opened: the ranks tell each other of
+// their GPUs, and go on together or not at all.
 #pragma once
 
 #include <string>
@@ -20,11 +20,12 @@ class DeviceOpening {
   explicit DeviceOpening(const WindowOpening& opening)
       : opening_(opening), gpu_(*opening.gpu), rank_(opening.group.rank()), size_(opening.group.size()) {}
 
-  // Exchanges what the ranks can do; `own_reason`: why this rank cannot. Throws Error. False: unsupported_reason says why no
-  // rank gets a window, the same on all ranks.
+  // Exchanges what the ranks can do; `own_reason`: why this rank cannot. Throws Error. False:
+  // unsupported_reason says why no rank gets a window, the same on all ranks.
   bool exchange_cards(const std::string& own_reason, const MappedPart& shareable,
                       std::string& unsupported_reason);
-  // Runs `act` on all ranks. If it throws on one, all ranks return false, and unsupported_reason has its error.
+  // Runs `act` on all ranks. If it throws on one, all ranks return false, and unsupported_reason
+  // has its error.
   bool attempt(const std::string& key, const std::function<void()>& act,
                std::string& unsupported_reason) const;
   // Of any such window.

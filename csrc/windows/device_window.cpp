@@ -324,10 +324,11 @@ bool DeviceWindow::is_past() const {
   return true;
 }
 
-// The peers' memory stays mapped if a call may still be in flight, or if a graph may be replayed: its kernels then see that
-// the window has ended. If the group just ends, this rank does not know how far the streams are. Peers write to this rank's
-// own memory through their own mappings, and freeing that memory waits for this rank's streams. But in a staged window
-// this rank's own device writes there for the peers, and may still do so.
+// The peers' memory stays mapped if a call may still be in flight, or if a graph may be replayed:
+// its kernels then see that the window has ended. If the group just ends, this rank does not know
+// how far the streams are. Peers write to this rank's own memory through their own mappings, and
+// freeing that memory waits for this rank's streams. But in a staged window this rank's own device
+// writes there for the peers, and may still do so.
 bool DeviceWindow::close(bool agreed) {
   left(rank_).raise(1);
   end();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows of ranks whose GPUs map each other's memory. An access is a kernel or a copy on the caller's stream, which writes
-// or reads the peer's memory. A signal is a number in the peer's memory, which a kernel of the peer polls. So accesses and
-// waits can be captured into CUDA graphs. If kernels of two ranks cannot run at the same time, streams wait for numbers in
-// pinned memory instead. They also do so if the GPUs do not map each other's memory. Then accesses go through pinned memory,
-// too (staged_access.h).
+// Windows of ranks whose GPUs map each other's memory. An access is a kernel or a copy on the
+// caller's stream, which writes or reads the peer's memory. A signal is a number in the peer's
+// memory, which a kernel of the peer polls. So accesses and waits can be captured into CUDA graphs.
+// If kernels of two ranks cannot run at the same time, streams wait for numbers in pinned memory
+// instead. They also do so if the GPUs do not map each other's memory. Then accesses go through
+// pinned memory, too (staged_access.h).
 #pragma once
 
 #include <atomic>
@@ -39,8 +40,8 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   static std::size_t count_bytes(int ranks);
   static std::size_t told_bytes(int ranks);
 
-  // `no_atomics`: by rank, why atomic operations do not reach its memory; empty: they do. `own`: what this rank has
-  // registered.
+  // `no_atomics`: by rank, why atomic operations do not reach its memory; empty: they do. `own`:
+  // what this rank has registered.
   DeviceWindow(Memory memory, int rank, const Registered& own, OnError on_error, bool co_resident,
                std::vector<std::string> no_atomics);
 
@@ -68,8 +69,9 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   bool is_past() const override;
 
  protected:
-  // For subclasses that carry some calls in another way; both need mutex_. A subclass that has a stream wait calls
-  // end_wait() after that: the host is told when the wait is over, and an aborted wait marks this rank's memory.
+  // For subclasses that carry some calls in another way; both need mutex_. A subclass that has a
+  // stream wait calls end_wait() after that: the host is told when the wait is over, and an aborted
+  // wait marks this rank's memory.
   void remember(const WindowCall& call, bool waits);
   void end_wait(const WindowCall& call);
 
@@ -79,7 +81,8 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   std::mutex mutex_;  // guards the device and what is under way there
 
  private:
-  // Counts for each place. Behind them come ended(), the count of marks of the serving stream, and StagedAccess::Spot.
+  // Counts for each place. Behind them come ended(), the count of marks of the serving stream, and
+  // StagedAccess::Spot.
   enum Count { kSent, kTaken, kOver, kReplayBegun, kReplayOver, kCounts };
   enum Told { kToldOver, kToldReplayBegun, kToldReplayOver, kTolds };
   struct ToldHost;
@@ -108,7 +111,8 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   State ask(WindowCall& call);
 
   Flag& mark_of(std::size_t stream) const;
-  // Whether it is the serving stream: the second of this window's own streams. The device counts its marks.
+  // Whether it is the serving stream: the second of this window's own streams. The device counts
+  // its marks.
   bool is_serving(std::size_t stream) const { return staged_ && stream == 1; }
 
   const bool marks_, co_resident_;
@@ -123,8 +127,8 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   std::vector<Used> used_;  // this window's own streams come first
   std::vector<std::size_t> free_answers_;
   bool captured_ = false;
-  // The waits that were enqueued, by place, if kernels of two ranks cannot run at the same time. Atomic, because end() must
-  // not wait for the thread that holds mutex_.
+  // The waits that were enqueued, by place, if kernels of two ranks cannot run at the same time.
+  // Atomic, because end() must not wait for the thread that holds mutex_.
   const std::unique_ptr<std::atomic<std::uint32_t>[]> enqueued_;
   std::atomic<std::uint32_t> marks_made_{0}, marks_served_{0};
   std::atomic<std::uint64_t> marked_{0};  // streams, a bit each

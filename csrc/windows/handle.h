@@ -13,7 +13,8 @@
 
 namespace altorch {
 
-// Of any memory: how much there is, of which type. Throws Error(kInternal) on anything else than what fields() gave.
+// Of any memory: how much there is, of which type. Throws Error(kInternal) on anything else than
+// what fields() gave.
 Fields registered_fields(const Registered& registered);
 Registered registered_from(const std::string& bytes, const std::string& dtype);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows with NCCL's own beside the mapped memory of a peer: NCCL 2.29 puts with a signal, signals, and has a stream wait for a
-// signal, and no more than that. So it carries what belongs to slot 0 of other ranks, whose signals it counts itself; all
-// else goes as in any DeviceWindow, on the same streams, and comes in their order.
+// Windows with NCCL's own beside the mapped memory of a peer: NCCL 2.29 puts with a signal,
+// signals, and has a stream wait for a signal, and no more than that. So it carries what belongs to
+// slot 0 of other ranks, whose signals it counts itself; all else goes as in any DeviceWindow, on
+// the same streams, and comes in their order.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,8 @@ class NcclWindow : public DeviceWindow {
  public:
   static constexpr int kSlot = 0;
 
-  // `communicator`: this window's alone, for it counts all signals of two ranks together; what `own` says is registered with it.
+  // `communicator`: this window's alone, for it counts all signals of two ranks together; what
+  // `own` says is registered with it.
   NcclWindow(Memory memory, int rank, const Registered& own, OnError on_error, bool co_resident,
              std::vector<std::string> no_atomics, std::unique_ptr<nccl::NcclComm> communicator);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Opens a window of ranks whose GPUs map each other's memory: all of them pass on what they have registered, and where the
-// others signal them.
+// Opens a window of ranks whose GPUs map each other's memory: all of them pass on what they have
+// registered, and where the others signal them.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,8 @@
 
 namespace altorch {
 
-// Why memory of that GPU cannot be mapped by others, or kernels that look at it cannot be had, as a clause; empty: it can.
+// Why memory of that GPU cannot be mapped by others, or kernels that look at it cannot be had, as a
+// clause; empty: it can.
 std::string mapping_unsupported_reason(const GpuSource& gpus, int device);
 
 class PeerOpening : protected DeviceOpening {
@@ -36,7 +37,8 @@ class PeerOpening : protected DeviceOpening {
 
  private:
   void map_all(DeviceWindow::Memory& memory, const Device::Exported& signals);
-  // Of each rank, what `part` says of its card: how much it gives, and where that begins which is wanted. Nothing stays null.
+  // Of each rank, what `part` says of its card: how much it gives, and where that begins which is
+  // wanted. Nothing stays null.
   using Part = std::pair<std::size_t, std::size_t> (*)(const DeviceHandle& card, int ranks);
   std::vector<DeviceMemory> exchange(const std::string& key, Device& device, const Descriptor& descriptor,
                                      const DeviceMemory& own, Part part);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ways to reach the memory of other ranks, one row each. A new window takes the first row that all ranks support.
+// The ways to reach the memory of other ranks, one row each. A new window takes the first row that
+// all ranks support.
 #pragma once
 
 #include <cstddef>
@@ -41,13 +42,14 @@ struct WindowRow {
   const char* summary;
   // Why this process can have no such window in a group of `ranks` ranks, as a clause, or nothing.
   std::optional<std::string> (*unsupported_reason)(int ranks);
-  // Opens the window. Null: it is unsupported, on all ranks alike, and `unsupported_reason` says why, as a clause. Throws
-  // Error.
+  // Opens the window. Null: it is unsupported, on all ranks alike, and `unsupported_reason` says
+  // why, as a clause. Throws Error.
   std::unique_ptr<RemoteMemory> (*open)(const WindowOpening& opening, std::string& unsupported_reason);
 };
 
-// The first tag of a window. A window has MessageWindow::kTags tags, and one more behind them for its fences. They lie between
-// the tags of users and those of the engine (Communicator::max_message_tag()).
+// The first tag of a window. A window has MessageWindow::kTags tags, and one more behind them for
+// its fences. They lie between the tags of users and those of the engine
+// (Communicator::max_message_tag()).
 std::int64_t first_window_tag(const Communicator& group, int number);
 
 // The error if the memory that `rank` lets its peers map does not hold its window.

@@ -46,9 +46,9 @@ StagedAccess::StagedAccess(Device& device, Device& serving, StagedBoard board, i
   try_out();
 }
 
-// Once each, with nothing: a kernel is loaded when it first runs, which may wait for all that the GPU is at. And that memory
-// of one context is reached by kernels of another is seen, not written anywhere. No rank asks anything of itself, so that
-// those places of the board are free.
+// Once each, with nothing: a kernel is loaded when it first runs, which may wait for all that the
+// GPU is at. And that memory of one context is reached by kernels of another is seen, not written
+// anywhere. No rank asks anything of itself, so that those places of the board are free.
 void StagedAccess::try_out() {
   serving_device_.prepare_windows();
   serving_device_.move_window(only_raise(nullptr, nullptr, never()), serving_);
@@ -121,8 +121,9 @@ bool StagedAccess::is_idle(const Lane& lane) const {
   return lane.used == 0 || board_.passed(rank_, number, lane.target).reached(lane.number);
 }
 
-// Takes the stream's own lane, an idle lane, or the lane that was used longest ago. If the lane is not idle, the stream first
-// waits for the last call there. That holds for its own lane, too: a new stream may have the handle of one that is gone.
+// Takes the stream's own lane, an idle lane, or the lane that was used longest ago. If the lane is
+// not idle, the stream first waits for the last call there. That holds for its own lane, too: a new
+// stream may have the handle of one that is gone.
 bool StagedAccess::take_lane(Passage& passage, Stream stream) {
   const auto rank_of = [&](const Lane& lane) {
     if (lane.used > 0 && lane.stream == stream) return 0;
@@ -221,7 +222,8 @@ bool StagedAccess::move(const WindowMove& job, bool to_host, Stream stream) cons
   return false;
 }
 
-// Raises the flag to the request's number, unless all was aborted, and with it what comes before on the stream.
+// Raises the flag to the request's number, unless all was aborted, and with it what comes before on
+// the stream.
 void StagedAccess::tell(Device& device, Flag& flag, const StagedBoard::Request& request,
                         Stream stream) const {
   WindowMove job;
@@ -257,8 +259,8 @@ bool StagedAccess::serve() {
   return moved;
 }
 
-// A request must lie within this rank's memory, and must not be larger than a slot. A fetch_add or compare_swap must be of
-// one number.
+// A request must lie within this rank's memory, and must not be larger than a slot. A fetch_add or
+// compare_swap must be of one number.
 bool StagedAccess::is_right(const WindowRequest& asked, std::size_t bytes) {
   if (!asked.fits(bytes)) return false;
   if (asked.rows > 0 && asked.row_bytes > StagedBoard::kSlotBytes / asked.rows) return false;

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Access to the memory of GPUs that do not map each other's memory, through pinned memory that their ranks share.
+// Access to the memory of GPUs that do not map each other's memory, through pinned memory that
+// their ranks share.
 //
 //   origin's stream   copy into a slot, raise(asked)                                       wait(answered), copy out of it
 //   target's host                                    sees it, gives a stream of its own:
 //   target's stream                                  copy, add or count, raise(answered)
 //
-// The target serves with kernels only, in a second CUDA context. The context that its caller uses may be blocked by a call
-// that waits for this very rank (device/cuda_context.h).
+// The target serves with kernels only, in a second CUDA context. The context that its caller uses
+// may be blocked by a call that waits for this very rank (device/cuda_context.h).
 //
-// A call has taken effect when its stream is past it, as in every other window: what comes next on the stream, such as a
-// signal, comes after. Large calls go in pieces, several at a time. The target's progress thread has to call serve(); the
-// target's caller need do nothing.
+// A call has taken effect when its stream is past it, as in every other window: what comes next on
+// the stream, such as a signal, comes after. Large calls go in pieces, several at a time. The
+// target's progress thread has to call serve(); the target's caller need do nothing.
 //
-// Thread rules: begin() and test() by one thread at a time, the other functions by any thread. Serving does not wait for the
-// thread in begin() or test(), because CUDA may block that thread.
+// Thread rules: begin() and test() by one thread at a time, the other functions by any thread.
+// Serving does not wait for the thread in begin() or test(), because CUDA may block that thread.
 #pragma once
 
 #include <array>
@@ -35,19 +36,20 @@ class StagedAccess {
     std::int64_t counted;
     std::uint32_t never;  // stays 0: the `ended` of jobs that also run after an abort
   };
-  // `device`, `serving`: the same GPU, the second in a context of its own. `memory`, `own`: what this rank has registered.
-  // `aborted`: abort flag in pinned memory; if it is not 0, no stream may wait any more. Throws Error(kUnsupported) if
-  // kernels of `serving` do not reach memory of `device`. Then all memory that was passed must be kept, as it must whenever
-  // this object ends before its streams are done.
+  // `device`, `serving`: the same GPU, the second in a context of its own. `memory`, `own`: what
+  // this rank has registered. `aborted`: abort flag in pinned memory; if it is not 0, no stream may
+  // wait any more. Throws Error(kUnsupported) if kernels of `serving` do not reach memory of
+  // `device`. Then all memory that was passed must be kept, as it must whenever this object ends
+  // before its streams are done.
   StagedAccess(Device& device, Device& serving, StagedBoard board, int rank, int ranks, std::byte* memory,
                const Registered& own, Spot& spot, const std::uint32_t* aborted);
 
-  // As those of RemoteMemory, for calls on other ranks' memory, but they ignore signals. kPending: a part of the call is not
-  // enqueued yet, or its number has not come.
+  // As those of RemoteMemory, for calls on other ranks' memory, but they ignore signals. kPending:
+  // a part of the call is not enqueued yet, or its number has not come.
   State begin(WindowCall& call);
   State test(WindowCall& call);
-  // The number of the last request to `target` in a lane that this rank's streams are past. The target's answer does not say
-  // that, because a late answer takes back what end() has raised.
+  // The number of the last request to `target` in a lane that this rank's streams are past. The
+  // target's answer does not say that, because a late answer takes back what end() has raised.
   std::uint32_t passed(int target, int lane) const;
   // The number of the last request that the streams have come to.
   std::uint32_t asked(int target, int lane) const;
@@ -56,10 +58,11 @@ class StagedAccess {
   bool serve();
   // The stream on which serve() enqueues.
   Stream serving() const { return serving_; }
-  // Enqueues a mark on that stream: when the stream gets there, it counts in `count`, and stores the count in `shown`.
+  // Enqueues a mark on that stream: when the stream gets there, it counts in `count`, and stores
+  // the count in `shown`.
   void mark(WindowCount* count, std::uint32_t* shown);
-  // Lets all streams go on that wait for an answer. A late answer sets its flag back to an earlier request, so this must be
-  // repeated until is_idle().
+  // Lets all streams go on that wait for an answer. A late answer sets its flag back to an earlier
+  // request, so this must be repeated until is_idle().
   void end();
   // Whether all streams are past their requests. The thread rule of begin() holds.
   bool is_idle() const;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pinned memory that the ranks of a window share if their GPUs do not map each other's memory: requests, and slots for
-// data in flight.
+// The pinned memory that the ranks of a window share if their GPUs do not map each other's memory:
+// requests, and slots for data in flight.
 //
-// A rank has kLanes lanes, one for each stream that it uses at a time. A lane has slots for data and, for each target,
-// numbered requests. Three flags hold the number of the last request that is there (`asked`), that has taken effect
-// (`answered`), and that the rank's own streams are past (`passed`). Zero at first.
+// A rank has kLanes lanes, one for each stream that it uses at a time. A lane has slots for data
+// and, for each target, numbered requests. Three flags hold the number of the last request that is
+// there (`asked`), that has taken effect (`answered`), and that the rank's own streams are past
+// (`passed`). Zero at first.
 #pragma once
 
 #include <cstddef>

@@ -51,7 +51,8 @@ void StreamWaits::watch(const Operation& operation, const WindowCall& call) {
   enter(operation, {call.peer, kSignalSlots + call.held_at}, call.held_until);
 }
 
-// Between two looks thousands may come, almost all of which are over; those that are not are no more than streams take.
+// Between two looks thousands may come, almost all of which are over; those that are not are no
+// more than streams take.
 void StreamWaits::enter(const Operation& operation, const Place& place, std::uint32_t number) {
   if (entries_.size() >= many_) {
     forget_what_is_over();
@@ -70,7 +71,8 @@ std::optional<StreamWaits::Trouble> StreamWaits::trouble() {
   const auto now = Watchdog::Clock::now();
   forget_what_is_over();
   for (Entry& entry : entries_) {
-    // The time of an access begins when its stream, which may have other work before it, has come to it.
+    // The time of an access begins when its stream, which may have other work before it, has come
+    // to it.
     const auto [peer, slot] = entry.place;
     if (slot >= kSignalSlots && !reached(streams_.begun(peer, slot), entry.number)) {
       entry.wait = group_.watchdog().begin_wait(entry.operation);
@@ -91,7 +93,8 @@ std::optional<StreamWaits::Trouble> StreamWaits::trouble() {
   return std::nullopt;
 }
 
-// A signal that comes late may take back what end() has raised, so that it is raised until nothing waits.
+// A signal that comes late may take back what end() has raised, so that it is raised until nothing
+// waits.
 bool StreamWaits::look() {
   auto group = alive_.lock();
   if (!group) return false;

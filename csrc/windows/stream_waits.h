@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Looks after waits for signals that were enqueued on streams. The calling thread does not wait for them. So a watch thread
-// (backend/cuda/cuda_watch.h) calls look(), which checks whether the peer is lost or a deadline has passed. If so, look()
-// lets the streams go on, and closes the group.
+// Looks after waits for signals that were enqueued on streams. The calling thread does not wait for
+// them. So a watch thread (backend/cuda/cuda_watch.h) calls look(), which checks whether the peer
+// is lost or a deadline has passed. If so, look() lets the streams go on, and closes the group.
 //
 // Nothing here queries the device. Thread rules: any thread; look() by one thread at a time.
 #pragma once
@@ -25,8 +25,8 @@ class StreamWaits {
   StreamWaits(Communicator& group, StreamOrdered& streams, OnError on_error)
       : group_(group), alive_(group.weak_from_this()), streams_(streams), on_error_(on_error) {}
 
-  // Enqueues a wait. `operation` describes it, with its deadline. `entered`: called when the wait is looked after, and before
-  // it is enqueued, because enqueueing may block. Throws Error.
+  // Enqueues a wait. `operation` describes it, with its deadline. `entered`: called when the wait
+  // is looked after, and before it is enqueued, because enqueueing may block. Throws Error.
   void add(const Operation& operation, const WindowCall& call, const std::function<void()>& entered = {});
   // Looks after an access that has been enqueued, and that blocks its stream (WindowCall::held_at).
   void watch(const Operation& operation, const WindowCall& call);

@@ -178,7 +178,8 @@ std::optional<Error> Window::look_after(const WindowCall& call, bool waits, cons
   return group_.watchdog().look_after(of_all, wait, now);
 }
 
-// What was begun and is aborted may yet take effect, unless it only waited: then the group is not to go on.
+// What was begun and is aborted may yet take effect, unless it only waited: then the group is not
+// to go on.
 Error Window::failed(const Operation& operation, const Error& noticed, const Wait& wait, bool waited) {
   const bool takes_effect_alone = remote_->is_served() || is_on_streams();
   const bool leaves_nothing = noticed.kind() == ErrorKind::kTimeout && (waited || !takes_effect_alone);
@@ -192,7 +193,8 @@ bool Window::abort(WindowCall& call) {
   return false;
 }
 
-// Shared memory outlives the rank that shared it, and accepts writes. So a dead target must be looked for.
+// Shared memory outlives the rank that shared it, and accepts writes. So a dead target must be
+// looked for.
 std::optional<Error> Window::look_for_dead(const WindowCall& call, const Operation& operation) {
   const std::uint32_t number = calls_.fetch_add(1, std::memory_order_relaxed);
   if (number % kCallsBetweenLooks != 0 && call.bytes() < kLarge) return std::nullopt;
@@ -450,8 +452,8 @@ std::optional<Error> Window::take_failure(int rank) {
   return first;
 }
 
-// Shared memory outlives the rank that shared it, and has accepted what was written to it. A rank that seems dead is looked
-// at once more, a little later.
+// Shared memory outlives the rank that shared it, and has accepted what was written to it. A rank
+// that seems dead is looked at once more, a little later.
 void Window::check_alive(const Operation& operation) {
   Wait wait;
   while (true) {
@@ -475,7 +477,8 @@ void Window::flush(int rank) {
   check_alive(operation);
 }
 
-// What has failed here is told at the end: the others wait for this rank, whatever became of its accesses.
+// What has failed here is told at the end: the others wait for this rank, whatever became of its
+// accesses.
 void Window::fence(std::chrono::milliseconds timeout) {
   const Operation operation = operation_on(number_, "fence", {});
   check_usable(operation);
@@ -491,7 +494,8 @@ void Window::fence(std::chrono::milliseconds timeout) {
   if (failure) throw *failure;
 }
 
-// Not the group's barrier: those of two threads, with a window each, would be taken for one another.
+// Not the group's barrier: those of two threads, with a window each, would be taken for one
+// another.
 void Window::meet_others(std::chrono::milliseconds timeout) {
   const std::lock_guard one_by_one(fence_mutex_);
   Operation operation = operation_on(number_, "fence", timeout);
@@ -551,7 +555,8 @@ void Window::close(std::chrono::milliseconds timeout) {
     if (!group_.is_closing()) {
       const std::string key = "window/" + std::to_string(number_) + "/closed";
       store_allgather(store, key, group_.rank(), group_.size(), timeout, "to release a window");
-      // This may be the last call: the process that hosts the store must not end before its peers have read the result.
+      // This may be the last call: the process that hosts the store must not end before its peers
+      // have read the result.
       leave_in_turn(store, key + "/left", group_.rank(), group_.size(), kFarewell);
     }
   } catch (const Error& error) {
@@ -625,7 +630,8 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
     }
     throw Error(ErrorKind::kUnsupported, "no way serves: " + all);
   } catch (const Error& error) {
-    // What all ranks were told leaves them as they were; else some of them may go on with a window, and some without.
+    // What all ranks were told leaves them as they were; else some of them may go on with a window,
+    // and some without.
     throw is_refusal(error) ? group.explain(operation, error) : group.watchdog().fail(operation, error, {});
   }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A window of a group: one-sided access to the memory that its ranks have registered.
 //
-// Each call is checked against what the target has registered, before anything is written. Errors name group, window, rank
-// and call. A wait on the host that times out leaves the group as it was, and so does an access that times out, if it cannot
-// take effect without this rank. Any other call that fails in flight closes the group. Thread rules: any thread.
+// Each call is checked against what the target has registered, before anything is written. Errors
+// name group, window, rank and call. A wait on the host that times out leaves the group as it was,
+// and so does an access that times out, if it cannot take effect without this rank. Any other call
+// that fails in flight closes the group. Thread rules: any thread.
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,8 @@ namespace altorch {
 
 class Window;
 
-// The name of a call in errors: `to`, with a rank behind it ("put to"), or `name` if there is no such rank ("put").
+// The name of a call in errors: `to`, with a rank behind it ("put to"), or `name` if there is no
+// such rank ("put").
 struct Asking {
   const char* to;
   const char* name;
@@ -65,13 +67,15 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   // The memory of `rank` in this process. Null: this process cannot map it.
   std::byte* map(int rank) const { return remote_->map(rank); }
 
-  // Blocks until the call has taken effect; drives the group's other work meanwhile. Where calls keep no order it first waits for
-  // the accesses posted to that rank, for which `timeout` does not count. Throws Error, kInterrupted if a signal
-  // handler has raised (backend/c10d/errors.h then throws what it raised). `buffers_free` says whether its buffers may be released;
-  // true on success.
+  // Blocks until the call has taken effect; drives the group's other work meanwhile. Where calls
+  // keep no order it first waits for the accesses posted to that rank, for which `timeout` does not
+  // count. Throws Error, kInterrupted if a signal handler has raised (backend/c10d/errors.h then
+  // throws what it raised). `buffers_free` says whether its buffers may be released; true on
+  // success.
   void access(WindowCall& call, std::chrono::milliseconds timeout, bool& buffers_free);
-  // Whether calls are enqueued on streams, as for memory on GPUs. Then access() returns when the call is enqueued (but for
-  // fetch_add and compare_swap), start() must not be used, and streams wait for signals (enqueue_wait()).
+  // Whether calls are enqueued on streams, as for memory on GPUs. Then access() returns when the
+  // call is enqueued (but for fetch_add and compare_swap), start() must not be used, and streams
+  // wait for signals (enqueue_wait()).
   bool is_on_streams() const { return waits_ != nullptr; }
   // Has a stream wait for a signal. `entered`: as in StreamWaits::add().
   void enqueue_wait(int source, int slot, void* stream, bool captured, std::chrono::milliseconds timeout,
@@ -80,21 +84,24 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   bool look() override { return waits_ && waits_->look(); }
   // Why waits were aborted, if any were.
   std::optional<Error> failure() const { return waits_ ? waits_->failure() : std::nullopt; }
-  // Blocks the calling thread until the streams are done with the accesses that they were given. Throws Error.
+  // Blocks the calling thread until the streams are done with the accesses that they were given.
+  // Throws Error.
   void drain(std::chrono::milliseconds timeout);
 
   // Blocks until `source` has signalled once more than was waited for before.
   void wait_signal(int source, int slot, std::chrono::milliseconds timeout);
-  // The asynchronous forms of access() and wait_signal(). The task is finished, or in flight: then the caller must post() it,
-  // so that it is driven. Both throw Error if the call is refused.
+  // The asynchronous forms of access() and wait_signal(). The task is finished, or in flight: then
+  // the caller must post() it, so that it is driven. Both throw Error if the call is refused.
   std::shared_ptr<WindowTask> start(WindowCall call, std::chrono::milliseconds timeout);
   std::shared_ptr<WindowTask> start_wait(int source, int slot, std::chrono::milliseconds timeout);
   // Takes a task of start() or start_wait() that is not finished. From now on it is driven.
   void post(std::shared_ptr<WindowTask> task);
-  // Blocks until everything that was started before has taken effect at `rank` (kAnySource: at all ranks). Checks that `rank`
-  // lives. Throws the first failure of the accesses that were posted since the last flush.
+  // Blocks until everything that was started before has taken effect at `rank` (kAnySource: at all
+  // ranks). Checks that `rank` lives. Throws the first failure of the accesses that were posted
+  // since the last flush.
   void flush(int rank);
-  // Collective: blocks until all ranks have come, and all that any rank started before has taken effect. Throws as flush().
+  // Collective: blocks until all ranks have come, and all that any rank started before has taken
+  // effect. Throws as flush().
   void fence(std::chrono::milliseconds timeout);
 
   // For Windows: advances a task. True: it is finished.
@@ -105,12 +112,13 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   bool serve();
   void ended(const WindowTask& task);
 
-  // Collective: afterwards no rank touches the memory of another through this window. Idempotent. If it throws Error, the
-  // window is closed all the same. It needs no peer if the group is closed. Calls that begin meanwhile are refused.
+  // Collective: afterwards no rank touches the memory of another through this window. Idempotent.
+  // If it throws Error, the window is closed all the same. It needs no peer if the group is closed.
+  // Calls that begin meanwhile are refused.
   void close(std::chrono::milliseconds timeout);
   bool is_closed() const { return closed_.load(std::memory_order_acquire); }
-  // Closes the window on this rank alone. A peer that accesses this rank's memory from now on gets an error, or waits until
-  // the group ends. `agreed`: all ranks close the window.
+  // Closes the window on this rank alone. A peer that accesses this rank's memory from now on gets
+  // an error, or waits until the group ends. `agreed`: all ranks close the window.
   void release(bool agreed);
 
  private:
@@ -128,7 +136,8 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::optional<Error> look_after(const WindowCall& call, bool waits, const Operation& operation, Wait& wait,
                                   std::chrono::steady_clock::time_point now) const;
   Error failed(const Operation& operation, const Error& noticed, const Wait& wait, bool waited);
-  // Waits for the posted accesses to `rank`. Throws Error if the operation has a deadline and it passes.
+  // Waits for the posted accesses to `rank`. Throws Error if the operation has a deadline and it
+  // passes.
   void await_posted(int rank, const Operation& operation);
   std::optional<Error> take_failure(int rank);
   // Throws Error if a rank of the operation is known to be dead.
@@ -160,8 +169,9 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
       failures_;  // of posted accesses, oldest first, one of each rank: what flush() has yet to tell
 };
 
-// Collective. `gpu`: this rank's GPU, if the memory lies there. `keep` lives as long as a rank may touch the memory.
-// `unsupported_reason`: why this rank has no memory to register, as a clause; then the call fails on all ranks. Throws Error.
+// Collective. `gpu`: this rank's GPU, if the memory lies there. `keep` lives as long as a rank may
+// touch the memory. `unsupported_reason`: why this rank has no memory to register, as a clause;
+// then the call fails on all ranks. Throws Error.
 std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
                                     std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
                                     const std::string& unsupported_reason = "",

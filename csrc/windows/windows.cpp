@@ -126,9 +126,10 @@ bool Windows::drive(Clock::time_point now, Driven& found) {
   return left;
 }
 
-// The thread that drops the last reference to a window gives its memory back. That may have to wait for a device, and other
-// calls need this thread meanwhile. So the callback thread drops references to windows that are not listed. A listed window
-// cannot end here, because the list holds a reference.
+// The thread that drops the last reference to a window gives its memory back. That may have to wait
+// for a device, and other calls need this thread meanwhile. So the callback thread drops references
+// to windows that are not listed. A listed window cannot end here, because the list holds a
+// reference.
 void Windows::let_go(std::vector<std::shared_ptr<Window>>& windows,
                      std::vector<std::shared_ptr<WindowTask>>& tasks) {
   const auto elsewhere = [](auto& last) { CallbackThread::instance().push([last = std::move(last)] {}); };

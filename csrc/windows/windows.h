@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The windows of a group, and their tasks in flight, which are driven as collectives and messages are.
+// The windows of a group, and their tasks in flight, which are driven as collectives and messages
+// are.
 //
 // Thread rules: any thread; drive() by one thread at a time.
 #pragma once
@@ -31,13 +32,15 @@ class Windows : public OneSided {
   void add(std::shared_ptr<Window> window);
   void remove(const Window& window);
   bool any();
-  // The group ends on this rank alone: releases all windows. Afterwards no peer touches memory that this rank may free.
+  // The group ends on this rank alone: releases all windows. Afterwards no peer touches memory that
+  // this rank may free.
   void release();
   void post(std::shared_ptr<WindowTask> task);
   // How many tasks were posted so far.
   std::uint64_t posted();
-  // Whether an access of this window to `rank` (kAnySource: any) is under way, among the first `posted` of the group. Waits for
-  // signals do not count, nor does what was never posted here. Does not wait or throw.
+  // Whether an access of this window to `rank` (kAnySource: any) is under way, among the first
+  // `posted` of the group. Waits for signals do not count, nor does what was never posted here.
+  // Does not wait or throw.
   bool is_busy(const Window& window, int rank, std::uint64_t posted);
   // At exit, before the transports go: from now on this rank serves no peer, in any group.
   static void stop();

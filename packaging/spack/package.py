@@ -23,7 +23,8 @@ class PyAltorch(PythonPackage):
     depends_on("ninja", type="build")
     depends_on("py-torch@2.11:2.15+distributed", type=("build", "link", "run"))
     depends_on("py-rich@13:", type=("build", "run"))
-    # Any MPI: altorch loads it at run time and links to none. The headers say which ABIs are served.
+    # Any MPI: altorch loads it at run time and links to none. The headers say which ABIs are
+    # served.
     depends_on("mpi", type=("build", "run"))
     depends_on("cuda", when="+cuda", type="build")
 

@@ -107,7 +107,8 @@ def create(backend_options: Any, options: Any) -> Any:
 
         return _reconfigure.create(backend_options.store, member, options)
     if not member.is_job and (generation := _generation_of_world()):
-        # Others may have the same numbers, and other names for the same groups, which torch counts in each process.
+        # Others may have the same numbers, and other names for the same groups, which torch counts
+        # in each process.
         those = (generation, tuple(member.global_ranks))
         count = _made.get(those, 0)
         _made[those] = count + 1
@@ -191,10 +192,12 @@ class Member:
     is_job: bool  # of all ranks: the job's first group, or what is left of it
     # What is left of it: `global_ranks` as they were numbered until now.
     before: list[int] = field(default_factory=list)
-    # Where others may have the same name and the same numbers: what these meet under instead of their name.
+    # Where others may have the same name and the same numbers: what these meet under instead of
+    # their name.
     life: str = ""
     without_mpi: bool = False  # all of them
-    # Of the caller's store: several worlds may share one store under different prefixes, and have the same names.
+    # Of the caller's store: several worlds may share one store under different prefixes, and have
+    # the same names.
     prefixes: str = ""
     # Node and process id of every rank, where they are known before they meet.
     processes: list[tuple[str, int]] = field(default_factory=list)

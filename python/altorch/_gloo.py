@@ -37,7 +37,8 @@ def agree(addresses: list[str], own: str) -> str:
     import ipaddress
 
     loopback = [ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses]
-    # A loopback address serves if all ranks have one. If only some do, these know the master by a wrong name.
+    # A loopback address serves if all ranks have one. If only some do, these know the master by a
+    # wrong name.
     return own if all(loopback) or not any(loopback) else ""
 
 

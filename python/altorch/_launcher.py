@@ -21,7 +21,8 @@ class Launcher:
     local_rank: int | None = None
     local_size: int | None = None
     starts_mpi: bool = False  # an MPI started here finds its peers by itself
-    # Where torch's store can be, where the launcher says so: rank 0's host, and a port that is this step's own.
+    # Where torch's store can be, where the launcher says so: rank 0's host, and a port that is this
+    # step's own.
     store: tuple[str, int] | None = None
 
 
@@ -61,7 +62,8 @@ _MPI_LAUNCHERS = (
     ),
     _Variables("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", ""),
 )
-# Whether an MPI finds its peers depends on --mpi and on the MPI: it starts over torch's store, as under torchrun.
+# Whether an MPI finds its peers depends on --mpi and on the MPI: it starts over torch's store, as
+# under torchrun.
 _SLURM = _Variables("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")
 
 

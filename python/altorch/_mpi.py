@@ -79,7 +79,8 @@ _NOTHING = (
 )
 
 
-# What the start of each kind without its mpirun needs beside the extension, and which headers that is built from.
+# What the start of each kind without its mpirun needs beside the extension, and which headers that
+# is built from.
 _OWN_STARTS = (
     ("MPICH and its relatives", ("libaltorch_mpi_mpich.so",), "MPICH's headers (package libmpich-dev)"),
     (

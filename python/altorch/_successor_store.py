@@ -134,7 +134,8 @@ def _is_mine(connection: socket.socket) -> bool:
     """Whether the other end is a process of this user."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))
     pid, user, _ = struct.unpack(_CREDENTIALS, raw)
-    # A user that a user namespace does not map appears as the overflow uid, a process of another pid namespace as 0.
+    # A user that a user namespace does not map appears as the overflow uid, a process of another
+    # pid namespace as 0.
     return bool(user == os.getuid() and not (user == _overflow_uid() and pid == 0))
 
 

@@ -91,7 +91,8 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
                 made = shrink(backend, excluded, c10d.SHRINK_DEFAULT, None, store, patience)
             except Exception as error:  # the others have to know
                 failure = error
-            # All ranks must decide the same, or some would use the new world and others the old one.
+            # All ranks must decide the same, or some would use the new world and others the old
+            # one.
             if backend.all_succeeded(seconds, left, made is not None, store):
                 break
         except (dist.DistBackendError, dist.DistNetworkError):
@@ -110,11 +111,13 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
             f"altorch.survivors: group '{backend.membership.name}': the other ranks have gone on without this one, "
             f"which came more than {seconds:g} s after them; end this process"
         )
-    # torch's own half of shrink_group(), which itself refuses an empty list of ranks, and calls the backend.
+    # torch's own half of shrink_group(), which itself refuses an empty list of ranks, and calls the
+    # backend.
     if store is not None:
         c10d._world.pg_map[old] = (c10d._world.pg_map[old][0], store)
     is_default = old == c10d._get_default_group()
-    # torch makes the new name of the ranks and of a count that begins anew with every world: names would come again.
+    # torch makes the new name of the ranks and of a count that begins anew with every world: names
+    # would come again.
     count, c10d._world.group_count = c10d._world.group_count, zlib.crc32(made.membership.key.encode())
     try:
         new: ProcessGroup = c10d._finalize_shrunk_group(

@@ -203,6 +203,7 @@ torch.library.custom_op("altorch::all_reduce_rms_norm", _all_reduce_rms_norm, mu
     _shapes
 )
 torch.library.custom_op("altorch::scan", _scan, mutates_args=()).register_fake(_scanned_shape)
-# Other ranks wait in these calls, so a compiler must keep them even if their results are not used here.
+# Other ranks wait in these calls, so a compiler must keep them even if their results are not used
+# here.
 torch.fx.node.has_side_effect(torch.ops.altorch.all_reduce_rms_norm.default)
 torch.fx.node.has_side_effect(torch.ops.altorch.scan.default)

@@ -11,7 +11,8 @@ from tests.drill.failures import DEATHS, DISAGREEMENTS, FAILURES, MISMATCHES, Fa
 from tests.drill.needs import lacks_function
 from tests.drill.routes import ROUTES, Route
 
-# Of a group that must notice by other means than its deadline, and of one whose deadline is what is tried.
+# Of a group that must notice by other means than its deadline, and of one whose deadline is what is
+# tried.
 LONG, SHORT = 15.0, 3.0
 LONG_ON_GPUS = 10.0  # torch's NCCL notices by its deadline alone, and every cell waits for it
 NOTICED = 5.0  # seconds after which a death or a disagreement is known to all
@@ -196,7 +197,8 @@ def _disagreements() -> Iterator[Situation]:
 def _ends() -> Iterator[Situation]:
     yield Situation("aborts twice", "with work in flight", noticed(SUM, "abort|rank 1"), BOTH)
     yield Situation("aborts twice", "in large all_reduce", noticed(SUM, "abort|rank 1"))
-    # Who has ended its group is not lost: the others wait for it as for one that is late, unless their carrier says it.
+    # Who has ended its group is not lost: the others wait for it as for one that is late, unless
+    # their carrier says it.
     yield Situation("destroys its group", "before all_reduce", timed_out(SUM, LATE, BOTH_LATE))
     for moment in AT_THE_END:
         yield Situation("nothing", moment, FINE)

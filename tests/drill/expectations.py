@@ -89,8 +89,8 @@ class Seen:
         return asdict(self) | {"seen": str(self), "seconds": self.seconds, "message": self.message}
 
 
-# A program that has caught its error, or had none, ends without a word. What the libraries below say when they are torn
-# down in the wrong order sends its reader the wrong way.
+# A program that has caught its error, or had none, ends without a word. What the libraries below
+# say when they are torn down in the wrong order sends its reader the wrong way.
 def _is_misleading(end: RankEnd) -> bool:
     return end.expected_exit == 0 and end.last_words != "" and "altorch:" not in end.last_words
 

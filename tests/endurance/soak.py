@@ -28,8 +28,8 @@ from tests.ranks.launch import clean_environment, rank_environment
 
 SIZES = (0, 1, 3, 1000, 70_001, 1_000_003)  # elements
 SAMPLES = 120  # in a run
-# Growth from the second quarter to the last: MiB that malloc has given out, MiB that are resident (which depends on how
-# those lie), numbers.
+# Growth from the second quarter to the last: MiB that malloc has given out, MiB that are resident
+# (which depends on how those lie), numbers.
 # A thread more: al-relief comes when callbacks pile up, and goes; there is never a second one.
 ALLOWED = {"allocated": 1.0, "resident": 48.0, "descriptors": 0.0, "threads": 1.0}
 

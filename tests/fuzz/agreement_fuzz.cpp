@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ranks write down of their calls on CUDA tensors in memory that they share, and why one aborted.
+// What ranks write down of their calls on CUDA tensors in memory that they share, and why one
+// aborted.
 #include "fuzz/memory.h"
 #include "fuzz/target.h"
 #include "gpu/agreement.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A store in which another process has written what the input holds: each value that is asked for is its next piece,
-// an empty one a key that is missing. At its end, or after some missing keys, the ranks are lost.
+// A store in which another process has written what the input holds: each value that is asked for
+// is its next piece, an empty one a key that is missing. At its end, or after some missing keys,
+// the ranks are lost.
 #pragma once
 
 #include "base/number.h"

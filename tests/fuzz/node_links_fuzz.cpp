@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What strangers say to the rank that hears of deaths on other nodes, and where the store says that it listens.
+// What strangers say to the rank that hears of deaths on other nodes, and where the store says that
+// it listens.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>

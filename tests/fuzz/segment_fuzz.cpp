@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives through shared memory, with a peer that publishes the right steps with anything in them.
+// Collectives through shared memory, with a peer that publishes the right steps with anything in
+// them.
 #include <vector>
 
 #include "fuzz/memory.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank is given as shared memory: the name of a socket, in the store, and what comes through it.
+// What a rank is given as shared memory: the name of a socket, in the store, and what comes through
+// it.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>

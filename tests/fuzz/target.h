@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A fuzz target: a function of bytes that another process has written. It must not crash, hang, take memory
-// without bound, or throw anything but Error, which is how hostile bytes are refused.
+// A fuzz target: a function of bytes that another process has written. It must not crash, hang,
+// take memory without bound, or throw anything but Error, which is how hostile bytes are refused.
 //
-// Each tests/fuzz/<name>_fuzz.cpp is one. With ALTORCH_LIBFUZZER it becomes a libFuzzer program (`make fuzz`); without, a
-// test that replays tests/fuzz/corpus/<name> and some mutations of it, the same each time.
+// Each tests/fuzz/<name>_fuzz.cpp is one. With ALTORCH_LIBFUZZER it becomes a libFuzzer program
+// (`make fuzz`); without, a test that replays tests/fuzz/corpus/<name> and some mutations of it,
+// the same each time.
 #pragma once
 
 #include <stdexcept>

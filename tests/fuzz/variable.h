@@ -8,7 +8,8 @@
 
 namespace altorch::fuzz {
 
-// putenv() takes the text itself; setenv() keeps a copy of every value that it has ever seen, millions here.
+// putenv() takes the text itself; setenv() keeps a copy of every value that it has ever seen,
+// millions here.
 class Variable {
  public:
   Variable(const char* name, const std::string& value)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Preloaded into a rank: reports where altorch takes the GIL while it holds one of its own mutexes, and where it waits while it
-// holds the GIL. Both can deadlock.
+// Preloaded into a rank: reports where altorch takes the GIL while it holds one of its own mutexes,
+// and where it waits while it holds the GIL. Both can deadlock.
 //
-// The interpreter uses mutexes for the GIL alone. So the first fault is a pthread_mutex_lock() of the interpreter on a thread
-// that holds a mutex which altorch's library locked. The second is a wait that altorch's library calls for (a condition variable,
-// a sleep, a yield, poll, a futex) while PyGILState_Check() is true; waits inside of other libraries are not seen. Reports, with
-// the frames, go to the file WATCH_LOCKS_REPORT, or to the standard error. Thread rules: any thread.
+// The interpreter uses mutexes for the GIL alone. So the first fault is a pthread_mutex_lock() of
+// the interpreter on a thread that holds a mutex which altorch's library locked. The second is a
+// wait that altorch's library calls for (a condition variable, a sleep, a yield, poll, a futex)
+// while PyGILState_Check() is true; waits inside of other libraries are not seen. Reports, with the
+// frames, go to the file WATCH_LOCKS_REPORT, or to the standard error. Thread rules: any thread.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -87,7 +88,8 @@ bool is_of_altorch(const void* caller) {
   return altorch.has(caller);
 }
 
-// Before version 2.36 glibc's dlsym() finds the condition variables of 2.2.5, which differ, on x86-64.
+// Before version 2.36 glibc's dlsym() finds the condition variables of 2.2.5, which differ, on
+// x86-64.
 template <typename Function>
 Function* next(const char* name) {
   void* found = strncmp(name, "pthread_cond_", 13) == 0 ? dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2") : nullptr;

@@ -15,7 +15,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # tests.ranks, tests.drill
 os.environ.setdefault("ALTORCH_TEST_SEED", str(random.SystemRandom().randint(1, 10**9)))
-# c10d's store looks up the name of every peer: ten seconds each where the name server does not answer.
+# c10d's store looks up the name of every peer: ten seconds each where the name server does not
+# answer.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import harness
@@ -67,8 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(skip)
-    # Long tests first, so that no worker is left alone with one. Tests of one pool follow one another, so that each
-    # pool starts once.
+    # Long tests first, so that no worker is left alone with one. Tests of one pool follow one
+    # another, so that each pool starts once.
     keys = [key for key in map(harness.pool_key_of, items) if key]
     in_order = sorted(dict.fromkeys(keys), key=lambda key: (key[1], key[0]))
     order = {key: index for index, key in enumerate(in_order)}

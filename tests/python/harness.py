@@ -45,7 +45,8 @@ WORKER = Path(__file__).resolve().parent / "worker.py"
 TOKEN = "ALTORCH_TEST_TOKEN"
 # Slow or shared machines: ALTORCH_TEST_PATIENCE=3 triples every deadline.
 PATIENCE = float(os.environ.get("ALTORCH_TEST_PATIENCE", "1"))
-# Seconds for a program that the fork server does not start: importing torch takes a minute beside other tests.
+# Seconds for a program that the fork server does not start: importing torch takes a minute beside
+# other tests.
 PROGRAM_DEADLINE = 180 * PATIENCE
 # What may carry the CPU tensors of ranks on this machine, by the environment that chooses it.
 CARRIERS = {

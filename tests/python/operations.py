@@ -123,7 +123,8 @@ def check_all_equal(world: World, got: Sequence[torch.Tensor], want: Sequence[to
         ref.check_equal(world, one, other)
 
 
-# The forms of a case share their inputs, and so what is expected. The key holds the tensors: they are the same objects.
+# The forms of a case share their inputs, and so what is expected. The key holds the tensors: they
+# are the same objects.
 _expected = lru_cache(maxsize=16)(ref.expected)
 
 

@@ -29,7 +29,8 @@ MOVABLE = [*REDUCIBLE, *FLOAT8]
 PREMUL_FACTOR = 0.5
 OPERATORS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 _BITWISE = ("BAND", "BOR", "BXOR")
-# What ProcessGroupGloo does not take: the suite runs against Gloo too, to check its own expectations.
+# What ProcessGroupGloo does not take: the suite runs against Gloo too, to check its own
+# expectations.
 _GLOO_TYPES = {torch.uint8, torch.int8, torch.int32, torch.int64, *FLOATS, *COMPLEX}
 GLOO_MOVABLE = {*_GLOO_TYPES, torch.bool}
 

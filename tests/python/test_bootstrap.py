@@ -64,7 +64,8 @@ def describe(world):
     return str(extension().describe_job()) if world.is_al else "gloo"
 
 
-# By these an MPI process is told who it is; the settings of the libraries themselves (..._MCA_...) are harmless.
+# By these an MPI process is told who it is; the settings of the libraries themselves (..._MCA_...)
+# are harmless.
 IDENTITY = re.compile(r"(PMI_|PMIX_(RANK|NAMESPACE|SERVER)|FLUX_|OMPI_COMM_WORLD|MPIR_CVAR|UCX_|FI_)")
 
 

@@ -30,7 +30,8 @@ def device(world):
 def made(world, group, *shape, dtype=torch.float32):
     """A tensor in symmetric memory, and the handle by which the ranks know each other's."""
     tensor = symmetric.empty(*shape, dtype=dtype, device=device(world))
-    # torch 2.11 clears the signals without a wait: on a busy GPU that may come after a peer's first signal.
+    # torch 2.11 clears the signals without a wait: on a busy GPU that may come after a peer's first
+    # signal.
     torch.cuda.synchronize()
     return tensor, symmetric.rendezvous(tensor, group.group_name)
 

@@ -361,8 +361,8 @@ def test_memory_is_given_back(world):
         return before - free()
 
     use()
-    # What other processes take of the GPU meanwhile is not there again the next time; what is left behind is.
-    # Beside other tests it may take many turns until one is quiet.
+    # What other processes take of the GPU meanwhile is not there again the next time; what is left
+    # behind is. Beside other tests it may take many turns until one is quiet.
     most, alike = 24 << 20, []
     until = time.monotonic() + (20 if "PYTEST_XDIST_WORKER" in os.environ else 0)
     while len(alike) < 3 or time.monotonic() < until:

@@ -49,7 +49,8 @@ class StressedGroup:
         got = got.cpu()
         if torch.equal(got, want):
             return
-        # NaN, or a type's extreme: the mark of a call that was aborted on the device. The next call raises.
+        # NaN, or a type's extreme: the mark of a call that was aborted on the device. The next call
+        # raises.
         bad = got[got != want]
         marked = self.device.type == "cuda" and bool(
             (torch.isnan(bad) if bad.is_floating_point() else bad == torch.iinfo(bad.dtype).min).all()
@@ -265,10 +266,12 @@ def stress_run(world, seed, seconds, cuda, threads):
                 failures.append(f"{stressed.where}: hangs")
                 faulthandler.dump_traceback()
         assert not failures, failures
-        # The world is not concerned, whatever became of the groups. Members may be done at different times.
+        # The world is not concerned, whatever became of the groups. Members may be done at
+        # different times.
         for stressed, *_ in stressed_groups:
             right, raised = right + stressed.right, raised + stressed.raised
-        # On a busy machine one life may take all the seconds: a run ends once it also saw both outcomes.
+        # On a busy machine one life may take all the seconds: a run ends once it also saw both
+        # outcomes.
         seen.copy_(torch.tensor([time.monotonic() - began > seconds, right, raised]))
         dist.all_reduce(seen, dist.ReduceOp.MAX)
         for stressed, *_ in stressed_groups:

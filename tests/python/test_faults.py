@@ -130,8 +130,8 @@ def test_a_late_rank_is_named_when_the_timeout_passes():
             texts = [outcomes[rank].value[0] for rank in (0, 2)]
             assert all("timeout" in text or "aborted it" in text for text in texts), texts
             assert any(re.search(r"ranks?\b[^.;]*\b1\b", text) for text in texts), texts
-        # The late rank does not wait for the others in its turn: it finds what they had sent, or learns that
-        # they have gone.
+        # The late rank does not wait for the others in its turn: it finds what they had sent, or
+        # learns that they have gone.
         assert outcomes[1].ok, outcomes[1].report()
         if carried_by_al and outcomes[1].value is not None:
             assert outcomes[1].value[1] < SECONDS_TO_NOTICE * PATIENCE

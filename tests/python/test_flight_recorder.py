@@ -298,7 +298,8 @@ def test_a_missed_deadline_writes_a_file_that_names_the_missing_rank(nodes, tmp_
     assert "input sizes: [[100]]" in told
 
 
-# A file that the user does not want, cannot be written or is never read to its end; variables that torch refuses.
+# A file that the user does not want, cannot be written or is never read to its end; variables that
+# torch refuses.
 @pytest.mark.parametrize("trouble", ["unwanted", "no home", "slow disk", "empty size", "bad word"])
 def test_a_failed_call_is_an_error_whatever_becomes_of_its_file(trouble, tmp_path):
     env = {

@@ -202,7 +202,8 @@ def test_sequence_numbers_count_collectives(world):
         dist.all_reduce(torch.ones(2), group=group)
     dist.barrier(group)
     after = group._get_sequence_number_for_group()
-    # Gloo numbers a group from a random start; what counts is that all ranks agree and that it advances.
+    # Gloo numbers a group from a random start; what counts is that all ranks agree and that it
+    # advances.
     assert after >= before + 5, (before, after)
     numbers = [None] * world.size
     dist.all_gather_object(numbers, after)

@@ -254,7 +254,8 @@ def told_of_completions(world, size):
     group._wait_for_pending_works()
     kinds = [kind for kind, *_ in told]
     names = [str(kind).rsplit(".", 1)[-1] for kind in kinds]
-    # Hooks begin in order. One that waits for Python's lock may be overtaken: another thread goes on with the queue.
+    # Hooks begin in order. One that waits for Python's lock may be overtaken: another thread goes
+    # on with the queue.
     messages = [["SEND"], ["RECV"], []][world.rank] if size > 1 else []
     assert sorted(names) == sorted(["ALLREDUCE"] * 3 + ["BROADCAST", "BARRIER", *messages]), names
     collectives = [

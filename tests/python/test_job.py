@@ -408,7 +408,8 @@ def one_connection_at_the_start(world):
     port = int(os.environ["MASTER_PORT"])
     check_sum(None, world.size)
     assert connections_to(port) == 1
-    # Later, or for the next group, there is one of altorch's own: another thread may block on the first.
+    # Later, or for the next group, there is one of altorch's own: another thread may block on the
+    # first.
     waiting = threading.Thread(target=lambda: dist.distributed_c10d._get_default_store().wait(["released"]))
     waiting.start()
     group = dist.new_group(list(range(world.size)))

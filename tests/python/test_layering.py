@@ -13,7 +13,8 @@ from pathlib import Path
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
-# The rooms from the bottom up: each includes rooms before it only. ARCHITECTURE.md draws the same picture.
+# The rooms from the bottom up: each includes rooms before it only. ARCHITECTURE.md draws the same
+# picture.
 ORDER = (
     "base",
     "platform",

@@ -22,7 +22,8 @@ CARRIERS = pytest.mark.parametrize("carrier", ["mpi", "gloo"])
 SECONDS_TO_NOTICE = 10
 
 
-# The node of each rank: one rank alone, in turns, two alone, all numbers different and none in a row.
+# The node of each rank: one rank alone, in turns, two alone, all numbers different and none in a
+# row.
 UNEVEN = ["0,0,0,1", "0,1,0,1", "0,0,1,2", "0,1,2,1,2,2"]
 
 

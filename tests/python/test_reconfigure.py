@@ -53,7 +53,8 @@ def grow_and_shrink(world):
     assert dist._supports_reconfigure()
     with pytest.raises(dist.DistBackendError, match="has no ranks yet"):
         dist.all_reduce(torch.ones(1))
-    # Alone, all together, without one in the middle, with it as the last, in another order, all again.
+    # Alone, all together, without one in the middle, with it as the last, in another order, all
+    # again.
     change.to(100 + world.rank, [dist._get_reconfigure_handle()])
     assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
     use(world)

@@ -40,7 +40,8 @@ def is_served(group=None):
 def as_gloo(world, by_alias):
     if by_alias:  # as under torch 2.11 to 2.13
         _serve._plugin = lambda name: None
-        # A newer torch asks the default backend for a hook, before altorch has changed which backend that is.
+        # A newer torch asks the default backend for a hook, before altorch has changed which
+        # backend that is.
         dist.distributed_c10d._maybe_attach_flight_recorder = lambda *words: None
     altorch.serve("gloo", "GLOO")
     world.start("gloo")

@@ -80,7 +80,8 @@ def groups_without_threads(world, directory):
         if world.rank == 1:
             limit(starts)
         began = time.monotonic()
-        # torch names groups by their number, and a rank that has failed to make one has counted less.
+        # torch names groups by their number, and a rank that has failed to make one has counted
+        # less.
         dist.distributed_c10d._world.group_count = starts
         try:
             dist.init_process_group(
@@ -110,7 +111,8 @@ def test_all_ranks_hear_of_a_group_without_its_threads(carrier, tmp_path):
     assert told[0], "no thread was missing"
     for (_, others), (_, own) in zip(*told, strict=True):
         assert "rank 1" in others
-        # Where rank 1 has failed after its last allgather with rank 0, that has lost the connection to it.
+        # Where rank 1 has failed after its last allgather with rank 0, that has lost the connection
+        # to it.
         assert "ulimit -u" in others or "is lost" in others
         assert "rank 1" in own
         assert "ulimit -u" in own

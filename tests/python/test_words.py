@@ -69,3 +69,16 @@ def test_replaced_words_stay_away():
 def test_sentences_name_the_actor():
     found = [f"{where}: {match[0]}" for where, match in lines_with(NAMELESS)]
     assert not found, "\n".join(found)
+
+
+def test_comments_end_within_100_columns():
+    """A table or a drawing, which has two spaces in a line, and a ruled line may be wider."""
+    comment = re.compile(r"\s*(//|#) (?!NOLINT|noqa|type:|clang-format|-----)\S.*")
+    wide = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sources()
+        if path.suffix in SUFFIXES - {".md", ".txt"}
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if len(line) > 100 and comment.fullmatch(line) and "  " not in line.strip()
+    ]
+    assert not wide, "comments of more than 100 columns:\n" + "\n".join(wide)

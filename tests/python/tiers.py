@@ -23,7 +23,8 @@ FILES = {
     "carrier": (*_CONFORMANCE, "test_one_sided"),
     "quick": (*_CONFORMANCE, "test_functional", "test_windows", "test_bad_input", "test_hooks"),
 }
-# Functions of the quick tier's files that take a second or more: most wait for a timeout, or start ranks of their own.
+# Functions of the quick tier's files that take a second or more: most wait for a timeout, or start
+# ranks of their own.
 SLOW = frozenset(
     {
         "test_a_call_may_fail_while_the_interpreter_ends",

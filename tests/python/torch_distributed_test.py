@@ -103,7 +103,8 @@ QUICK_NCCL = (
     "test_reduce_scatter_tensor_cuda",
 )
 QUICK = {"gloo": QUICK_GLOO, "mpi": QUICK_MPI, "nccl": QUICK_NCCL}
-# The longest by far. They are started first, one by each runner, so that no runner waits for them in the end.
+# The longest by far. They are started first, one by each runner, so that no runner waits for them
+# in the end.
 LONG = (
     "test_ddp_uneven_inputs",
     "test_DistributedDataParallel",
@@ -139,7 +140,8 @@ def environment(impersonated: str, ranks: int, backend: str, deadline: int) -> d
             "ALTORCH_TEST_SUITE_BACKEND": backend,
             "WORLD_SIZE": str(ranks),
             "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(deadline),
-            # The suite asks for GPUs when it is imported. Asked this way, the importing process can still be forked.
+            # The suite asks for GPUs when it is imported. Asked this way, the importing process can
+            # still be forked.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "PYTORCH_PRINT_REPRO_ON_FAILURE": "0",
             "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),

@@ -60,10 +60,12 @@ class ImpersonatedDistributed(types.ModuleType):
 
 
 suite.BACKEND = ImpersonatedBackend(BACKEND)
-# Gloo groups stay what they are: tests keep the ranks in step with them while the group under test fails.
+# Gloo groups stay what they are: tests keep the ranks in step with them while the group under test
+# fails.
 if IMPERSONATED not in (BACKEND, "gloo"):
     suite.dist = ImpersonatedDistributed("torch.distributed")
-# The suite asks only the backends it knows for profiler events; on request this one is asked like the impersonated one.
+# The suite asks only the backends it knows for profiler events; on request this one is asked like
+# the impersonated one.
 if os.environ.get("ALTORCH_TEST_SUITE_PROFILING"):
     for names in (
         suite.PROFILING_SUPPORTED_BACKENDS,
@@ -80,7 +82,8 @@ def start_method() -> str:
     if chosen := os.environ.get("ALTORCH_TEST_SUITE_START"):
         return chosen
     if torch.cuda.is_available():
-        # CUDA is of no use in the forks of a process that has used it. This one has imported what the server will.
+        # CUDA is of no use in the forks of a process that has used it. This one has imported what
+        # the server will.
         probe = torch.multiprocessing.get_context("fork").Process(target=torch.cuda.init)
         probe.start()
         probe.join()
@@ -109,7 +112,8 @@ class TorchSuite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):  #
 def _run_rank(environment: dict[str, str], target: Any, args: Any, kwargs: Any) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    # The suite asks a rank that hangs where it is, but hears nothing any more once the test itself is over.
+    # The suite asks a rank that hangs where it is, but hears nothing any more once the test itself
+    # is over.
     deadline = float(environment.get("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", "300"))
     faulthandler.dump_traceback_later(0.9 * deadline)
     target(*args, **kwargs)

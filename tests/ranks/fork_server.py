@@ -33,7 +33,8 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
 
-# A child may differ from the server in these variables only: torch and the interpreter read the others at their start.
+# A child may differ from the server in these variables only: torch and the interpreter read the
+# others at their start.
 _READ_LATE = re.compile(
     r"(ALTORCH|PYTEST)_\w+|MASTER_(ADDR|PORT)|RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|TMPDIR|TORCH_FR_DUMP_ON_TIMEOUT"
 )
@@ -90,7 +91,8 @@ class ForkServer:
     def __init__(self, env: Mapping[str, str], preload: Iterable[str] = ()) -> None:
         self.env = dict(env)
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # A request is one message. The kernel doubles this size, and refuses a message that does not fit.
+        # A request is one message. The kernel doubles this size, and refuses a message that does
+        # not fit.
         self._requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_REQUEST // 2)
         with theirs:
             self._process = subprocess.Popen(

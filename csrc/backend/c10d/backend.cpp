@@ -106,7 +106,8 @@ void AlBackend::close_for_reconfigure() {
 void AlBackend::shutdown() {
   if (!communicator_) return;  // released
   transport_->group_ends(communicator_->membership());
-  // Peers do not wait for a rank that has ended its group; but in a window they count on it without a word.
+  // Peers do not wait for a rank that has ended its group; but in a window they count on it without
+  // a word.
   communicator_->close("the group was destroyed", /*tell=*/Windows::of(*communicator_).any());
   Windows::of(*communicator_).release();
 }
@@ -197,8 +198,8 @@ void AlBackend::eagerConnectSingleDevice(at::Device device) {
   });
 }
 
-// Where there is no share of a GPU yet, on any rank, there is nothing to do. All ranks are told alike that it cannot be; after
-// anything else they may differ in what they have.
+// Where there is no share of a GPU yet, on any rank, there is nothing to do. All ranks are told
+// alike that it cannot be; after anything else they may differ in what they have.
 template <typename Body>
 void AlBackend::on_gpu_together(const char* what, Body&& body) {
   const std::string own = "altorch: group '" + communicator_->name() + "', rank " + std::to_string(getRank());

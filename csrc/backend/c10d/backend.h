@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// c10d::Backend over the engine: checks tensors, builds the Operation, hands it over, gives back a Work.
+// c10d::Backend over the engine: checks tensors, builds the Operation, hands it over, gives back a
+// Work.
 //
-// The legacy names of the virtuals are overridden; newer torch versions forward their `*_single` names to
-// them. Thread rules: any thread, as c10d asks.
+// The legacy names of the virtuals are overridden; newer torch versions forward their `*_single`
+// names to them. Thread rules: any thread, as c10d asks.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -118,7 +119,8 @@ class AlBackend : public c10d::Backend {
   void shutdown() override;
   // Whether it takes calls.
   bool is_whole() const { return !communicator_->is_closing(); }
-  // reconfigure() has replaced this group: calls under way fail, and peers do not wait for this rank. Idempotent.
+  // reconfigure() has replaced this group: calls under way fail, and peers do not wait for this
+  // rank. Idempotent.
   void close_for_reconfigure();
 
   // Release the memory that the group has taken on this rank's GPU, and take it back. GpuRoutes
@@ -157,8 +159,9 @@ class AlBackend : public c10d::Backend {
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
 
-  // backend_reduce.cpp. MPI_Scan, or MPI_Exscan (`exclusive`; rank 0 gets its own numbers), as a new tensor. `op`: a ReduceOp of
-  // torch's but AVG and PREMUL_SUM. The host goes on as after any synchronous call.
+  // backend_reduce.cpp. MPI_Scan, or MPI_Exscan (`exclusive`; rank 0 gets its own numbers), as a
+  // new tensor. `op`: a ReduceOp of torch's but AVG and PREMUL_SUM. The host goes on as after any
+  // synchronous call.
   at::Tensor scan(const at::Tensor& tensor, int op, bool exclusive);
 
   // backend_norm.cpp. Returns two new tensors. The second is the sum of `part` over all ranks, plus
@@ -168,8 +171,8 @@ class AlBackend : public c10d::Backend {
                                                         const std::optional<at::Tensor>& weight,
                                                         double epsilon);
 
-  // backend_sparse.cpp. SUM of tensors in coordinates (COO). With CUDA tensors the call returns, asynchronous
-  // or not, when all ranks have called.
+  // backend_sparse.cpp. SUM of tensors in coordinates (COO). With CUDA tensors the call returns,
+  // asynchronous or not, when all ranks have called.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
 
   // backend_move.cpp
@@ -191,9 +194,10 @@ class AlBackend : public c10d::Backend {
                         std::vector<std::int64_t>& input_splits,
                         const c10d::AllToAllOptions& options) override;
 
-  // backend_objects.cpp. Moves bytes of the host, for altorch.objects, and returns when it is done on this rank. `counts`: of an
-  // all_gather or gather, the bytes of each rank, the same on all ranks; they lie one behind the other in `output`. A scatter has
-  // equal parts. A broadcast has only `output`.
+  // backend_objects.cpp. Moves bytes of the host, for altorch.objects, and returns when it is done
+  // on this rank. `counts`: of an all_gather or gather, the bytes of each rank, the same on all
+  // ranks; they lie one behind the other in `output`. A scatter has equal parts. A broadcast has
+  // only `output`.
   void move_bytes(OpKind kind, int root, const at::Tensor& input, const at::Tensor& output,
                   const std::vector<std::int64_t>& counts);
   // A message that users' messages never match.
@@ -221,9 +225,9 @@ class AlBackend : public c10d::Backend {
 
  private:
   // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it.
-  // What `fill` throws is reported to the peers, because they may already wait in the call. `device`:
-  // where the tensors are (cuda_device_of()), before they are checked. A barrier gives a GPU if it has a
-  // place in both orders.
+  // What `fill` throws is reported to the peers, because they may already wait in the call.
+  // `device`: where the tensors are (cuda_device_of()), before they are checked. A barrier gives a
+  // GPU if it has a place in both orders.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, int device, std::chrono::milliseconds timeout, bool async,
                 Fill&& fill);
@@ -256,7 +260,8 @@ class AlBackend : public c10d::Backend {
   void split_nccl(AlBackend* child, int color, int key, int size);
   // Makes a second communicator of the same ranks, for the host's part of calls on CUDA tensors.
   std::shared_ptr<Communicator> make_carrier();
-  // `access`: what the message is of, a literal, if no user sends it: its tag is then one that users cannot give.
+  // `access`: what the message is of, a literal, if no user sends it: its tag is then one that
+  // users cannot give.
   WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, std::int64_t tag,
                   const char* access = "");
   template <typename Ask>
@@ -267,7 +272,8 @@ class AlBackend : public c10d::Backend {
   std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;
   void check_rank(std::int64_t rank, const char* what) const;
   static void set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor);
-  // Whether this thread's *_coalesced call stands for a call in the profiler, too (only where altorch serves a name).
+  // Whether this thread's *_coalesced call stands for a call in the profiler, too (only where
+  // altorch serves a name).
   bool is_part() const {
     const auto window = options_->served_name == "al" ? nullptr : windows_.joinable();
     return window && window->own;
@@ -311,7 +317,8 @@ class AlBackend : public c10d::Backend {
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};
   c10::weak_intrusive_ptr<c10d::Store> last_merge_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_merge_{c10::intrusive_ptr<c10d::Backend>()};
-  // Held from taking a call's number to taking its place in the queue: of calls on CPU tensors, on CUDA tensors.
+  // Held from taking a call's number to taking its place in the queue: of calls on CPU tensors, on
+  // CUDA tensors.
   std::array<std::mutex, 2> order_mutexes_;
   CoalescingWindows windows_;
   std::mutex making_mutex_;  // held while a group on a GPU is made, which is collective; before cuda_mutex_

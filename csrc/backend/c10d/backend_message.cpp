@@ -113,8 +113,8 @@ AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
       }
     }
   });
-  // As in torch, a barrier with device_ids, or in a group with a device_id, also has a place among the CUDA
-  // collectives.
+  // As in torch, a barrier with device_ids, or in a group with a device_id, also has a place among
+  // the CUDA collectives.
   const auto bound = getBoundDeviceId();
   const bool is_on_gpu = !options.device_ids.empty() || (bound && bound->is_cuda());
   return issue(c10d::OpType::BARRIER, OpKind::kBarrier, is_on_gpu ? 0 : kHostDevice, options.timeout,

@@ -5,7 +5,8 @@
 
 namespace altorch::backend {
 
-// On the CPU, and wherever a route does not do it in one kernel, torch does what comes behind the sum.
+// On the CPU, and wherever a route does not do it in one kernel, torch does what comes behind the
+// sum.
 std::pair<at::Tensor, at::Tensor> AlBackend::all_reduce_rms_norm(const at::Tensor& part,
                                                                  const at::Tensor& residual,
                                                                  const std::optional<at::Tensor>& weight,

@@ -24,8 +24,8 @@ namespace {
 
 Error invalid(const std::string& what) { return Error(ErrorKind::kInvalidArgument, what); }
 
-// The bytes that others may touch, as they are, whatever becomes of the tensor: it may be given others (`data`, set_()), but
-// these are neither freed nor moved.
+// The bytes that others may touch, as they are, whatever becomes of the tensor: it may be given
+// others (`data`, set_()), but these are neither freed nor moved.
 class Kept {
  public:
   explicit Kept(c10::Storage storage) : storage_(std::move(storage)) {
@@ -117,7 +117,8 @@ at::Tensor row_at(std::byte* memory, std::int64_t count, const at::TensorOptions
       .make_tensor();
 }
 
-// What this rank's kernels write to its own tensor before a fence is there for the others behind it.
+// What this rank's kernels write to its own tensor before a fence is there for the others behind
+// it.
 void await_own_writes(Communicator& group, const altorch::Window& window, WindowStreams& streams,
                       std::chrono::milliseconds timeout) {
   const auto turn = streams.begin(/*async=*/false, WindowStreams::kAccesses);

@@ -19,8 +19,9 @@ const PremulSupplement* factor_of(const c10d::ReduceOp& op) {
                                               : nullptr;
 }
 
-// A reduction whose factor, if it is a tensor on a GPU, has been read. That waits for the caller's stream, so it happens before
-// the call has its place: the stream may wait for a call of another thread, which comes behind.
+// A reduction whose factor, if it is a tensor on a GPU, has been read. That waits for the caller's
+// stream, so it happens before the call has its place: the stream may wait for a call of another
+// thread, which comes behind.
 class KnownReduction {
  public:
   explicit KnownReduction(const c10d::ReduceOp& op) : op_(op) {
@@ -35,7 +36,8 @@ class KnownReduction {
                           error.what_without_backtrace() + "); give a number, as a CUDA graph needs it");
     }
   }
-  // Throws where the factor could not be read: within the call, which all ranks are told that this one refuses.
+  // Throws where the factor could not be read: within the call, which all ranks are told that this
+  // one refuses.
   const c10d::ReduceOp& get() const {
     if (unread_) throw Error(*unread_);
     return op_;
@@ -61,8 +63,8 @@ void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op, co
         factor->tensor_factor.defined() ? factor->tensor_factor.item<double>() : factor->double_factor;
   }
   if (can_reduce(operation.dtype, operation.op)) return;
-  // As torch's own backends have it: a type that cannot be averaged is a wrong type, bits of floats a wrong
-  // call.
+  // As torch's own backends have it: a type that cannot be averaged is a wrong type, bits of floats
+  // a wrong call.
   const auto kind = operation.op == ReduceOp::kAvg ? ErrorKind::kInvalidType : ErrorKind::kInvalidArgument;
   throw Error(kind, std::string(name_of(operation.op)) + " is not defined for " + name_of(operation.dtype) +
                         "; convert the tensor or choose another reduction");

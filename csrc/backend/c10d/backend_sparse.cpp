@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // all_reduce of sparse tensors, in two all_gathers of the group (see sparse_sum.h).
 //
-// Both have their numbers and their places in the order of the calls from the beginning, because what the
-// caller asks for next must not come between them on one rank and not on another: the second waits behind a
-// gate until the first says how long it is.
+// Both have their numbers and their places in the order of the calls from the beginning, because
+// what the caller asks for next must not come between them on one rank and not on another: the
+// second waits behind a gate until the first says how long it is.
 #include <c10/core/DeviceGuard.h>
 
 #include "backend/c10d/issue.h"
@@ -42,7 +42,8 @@ struct SparseCall {
       if (!failure) {
         if (const auto found = sum.disagreement()) {
           failure = group.explain(whole, *found);
-          // Elsewhere the exchange is a call of another kind on some ranks: it ends by its deadline.
+          // Elsewhere the exchange is a call of another kind on some ranks: it ends by its
+          // deadline.
           known_to_all = sum.all_on_one_kind_of_device();
           if (known_to_all) return;
         }
@@ -69,9 +70,9 @@ struct SparseCall {
 
 namespace {
 
-// Queues both; `then` follows the second, on whatever thread has moved it on. It takes the call along: the
-// tensors in it may belong to Python, so a thread that must not wait for Python's lock must not be the last
-// to let go of it.
+// Queues both; `then` follows the second, on whatever thread has moved it on. It takes the call
+// along: the tensors in it may belong to Python, so a thread that must not wait for Python's lock
+// must not be the last to let go of it.
 std::shared_ptr<Task> submit(const std::shared_ptr<Communicator>& group, std::shared_ptr<SparseCall> call,
                              std::function<void(std::shared_ptr<SparseCall>)> then) {
   auto first = std::make_shared<Task>(), second = std::make_shared<Task>();
@@ -146,8 +147,8 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
       if (call->failure) throw *call->failure;
       return finished(c10d::OpType::_ALLREDUCE_SPARSE, whole, {tensors[0]});
     }
-    // What torch waits for: finished when the sum is made, which takes a while and so is the callback
-    // thread's. Never queued.
+    // What torch waits for: finished when the sum is made, which takes a while and so is the
+    // callback thread's. Never queued.
     auto summed = std::make_shared<Task>();
     summed->operation = whole;
     auto work = work_of_tasks(c10d::OpType::_ALLREDUCE_SPARSE, whole.sequence, {tensors[0]}, whole.timeout);
@@ -168,8 +169,8 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
   });
 }
 
-// The host waits until all ranks have called: it must know how long what comes is. The rest is on the
-// caller's stream.
+// The host waits until all ranks have called: it must know how long what comes is. The rest is on
+// the caller's stream.
 AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async) {
   const auto sequence = call.whole.sequence;
   bool buffers_free = true;

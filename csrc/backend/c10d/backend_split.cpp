@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The groups that come out of a group: those that torch splits off, the one that carries GPUs' host calls, and the ranks
-// that are left of it.
+// The groups that come out of a group: those that torch splits off, the one that carries GPUs' host
+// calls, and the ranks that are left of it.
 #include <algorithm>
 
 #include "backend/c10d/backend.h"
@@ -95,8 +95,8 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr
   return made;
 }
 
-// Faster than a communicator from nothing. All ranks of the group made theirs together, so either all have
-// one or none.
+// Faster than a communicator from nothing. All ranks of the group made theirs together, so either
+// all have one or none.
 void AlBackend::split_nccl(AlBackend* child, int color, int key, int size) {
   for (const auto& group : cuda_groups()) {
     const auto parent = group->nccl_communicator();

@@ -11,8 +11,8 @@
 
 namespace altorch::backend {
 
-// kInvalidArgument becomes ValueError, kInvalidType TypeError, kUnsupported NotImplementedError, everything
-// else DistBackendError.
+// kInvalidArgument becomes ValueError, kInvalidType TypeError, kUnsupported NotImplementedError,
+// everything else DistBackendError.
 [[noreturn]] void throw_as_torch(const Error& error);
 std::exception_ptr as_torch(const Error& error);
 

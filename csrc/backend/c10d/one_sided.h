@@ -22,7 +22,8 @@ using WindowBase = c10d::Window;
 using WindowBase = torch::CustomClassHolder;
 #endif
 
-// Offsets and strides are in elements of the target's tensor, read as one row. Thread rules: any thread.
+// Offsets and strides are in elements of the target's tensor, read as one row. Thread rules: any
+// thread.
 class AlWindow : public WindowBase {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;

@@ -13,7 +13,8 @@
 namespace altorch::backend {
 namespace {
 
-// What a handle says: al:<rank as it was started>:<attempts>:<name of the object>:<process id>:<its node>
+// What a handle says: al:<rank as it was started>:<attempts>:<name of the object>:<process id>:<its
+// node>
 struct Handle {
   int first_rank = -1;
   ProcessId process;

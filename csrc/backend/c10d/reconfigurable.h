@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A backend whose ranks change: torch's reconfigure(), for groups made with enable_reconfigure=True.
+// A backend whose ranks change: torch's reconfigure(), for groups made with
+// enable_reconfigure=True.
 //
 // Every set of ranks is a group of its own, a generation: an AlBackend behind this class. Before
 // the first generation there are no peers, and calls raise an error that says so. A working

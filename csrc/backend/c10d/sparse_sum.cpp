@@ -48,7 +48,8 @@ void check(const at::Tensor& tensor) {
 
 at::Tensor sparse_of(const at::Tensor& indices, const at::Tensor& values, const at::Tensor& like,
                      bool coalesced) {
-  // Unchecked: the parts come from tensors that were valid, and a check makes the host wait for a GPU.
+  // Unchecked: the parts come from tensors that were valid, and a check makes the host wait for a
+  // GPU.
   return at::_sparse_coo_tensor_unsafe(indices, values, like.sizes(),
                                        like.options().dtype(values.scalar_type()), coalesced);
 }

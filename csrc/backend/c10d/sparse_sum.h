@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the ranks of a group tell each other of their sparse tensors, and what they make of it: the data side
-// of a sparse all_reduce.
+// What the ranks of a group tell each other of their sparse tensors, and what they make of it: the
+// data side of a sparse all_reduce.
 //
-// Two all_gathers carry it: one of descriptions, of a fixed size, and one of what the descriptions announce,
-// indices and values of each rank in one run of bytes. Every rank adds up the same numbers in the same order,
-// so all get the same bits. Half types travel and add up as float32 and are rounded once. Only at:: functions
-// touch the data, so it may be on a GPU. Thread rules: one thread at a time.
+// Two all_gathers carry it: one of descriptions, of a fixed size, and one of what the descriptions
+// announce, indices and values of each rank in one run of bytes. Every rank adds up the same
+// numbers in the same order, so all get the same bits. Half types travel and add up as float32 and
+// are rounded once. Only at:: functions touch the data, so it may be on a GPU. Thread rules: one
+// thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +29,8 @@ class SparseSum {
   // After it, the same on every rank: why the tensors do not go together.
   std::optional<Error> disagreement() const;
   bool all_on_one_kind_of_device() const;
-  // The all_gather of contents, in buffers that are where the tensor is; `counts`: the bytes of each rank.
-  // Throws c10::Error when there is no memory.
+  // The all_gather of contents, in buffers that are where the tensor is; `counts`: the bytes of
+  // each rank. Throws c10::Error when there is no memory.
   void exchange(Operation& operation, std::vector<std::int64_t>& counts);
   // After it: puts the sum of all into the tensor. Throws c10::Error.
   void finish();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From tensors to buffers: the checks that every operation makes, and staging for memory that is not one
-// block.
+// From tensors to buffers: the checks that every operation makes, and staging for memory that is
+// not one block.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,8 +24,8 @@ at::ScalarType scalar_type_of(DType type);
   throw Error(ErrorKind::kInvalidArgument, message);
 }
 
-// The CUDA device of the first tensor that is on one, else kHostDevice. Takes tensors and lists that are not checked
-// yet.
+// The CUDA device of the first tensor that is on one, else kHostDevice. Takes tensors and lists
+// that are not checked yet.
 inline int cuda_device_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cuda() ? tensor.get_device() : kHostDevice;
 }
@@ -42,7 +42,8 @@ int cuda_device_of(const First& first, const Others&... others) requires(sizeof.
   return device != kHostDevice ? device : cuda_device_of(others...);
 }
 
-// A dense CPU or CUDA tensor of a known type; throws Error(kInvalidArgument) that names `what` otherwise.
+// A dense CPU or CUDA tensor of a known type; throws Error(kInvalidArgument) that names `what`
+// otherwise.
 void check_tensor(const at::Tensor& tensor, const char* what);
 // c10d passes lists of tensors, one per device; here there is one.
 const at::Tensor& only_tensor(const std::vector<at::Tensor>& tensors, const char* what);
@@ -61,8 +62,8 @@ std::vector<std::int64_t> split_counts(const at::Tensor& tensor, const std::vect
 // Whether the elements lie in memory as the engine reads them.
 bool is_plain(const at::Tensor& tensor);
 
-// One block of memory that stands for a tensor, or for a list of tensors one after another. Where the memory
-// is not one block already, it is copied: load() before the operation, store() after it.
+// One block of memory that stands for a tensor, or for a list of tensors one after another. Where
+// the memory is not one block already, it is copied: load() before the operation, store() after it.
 class Block {
  public:
   explicit Block(const at::Tensor& tensor);
@@ -87,8 +88,8 @@ class Block {
   bool staged_ = false;
 };
 
-// Which of the tensors must be copied so that each keeps its values while those before it are written: of
-// those that share memory, perhaps by way of others, all but the first.
+// Which of the tensors must be copied so that each keeps its values while those before it are
+// written: of those that share memory, perhaps by way of others, all but the first.
 std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors);
 
 // Elements of each tensor; `even` is set when they are all alike.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Releases Python's lock while a thread waits, where the thread holds it: another thread may need it for what is waited for.
+// Releases Python's lock while a thread waits, where the thread holds it: another thread may need
+// it for what is waited for.
 #pragma once
 
 #include <Python.h>

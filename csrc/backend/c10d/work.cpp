@@ -86,7 +86,8 @@ void AlWork::add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor>
     AlWork* work = self.get();
     work->part_done(done);
     if (attended == work) return;  // no last reference goes here, and that thread releases the tensors itself
-    // References may go here, and with them tensors that want Python's lock: not on the progress thread.
+    // References may go here, and with them tensors that want Python's lock: not on the progress
+    // thread.
     CallbackThread::instance().push([self = std::move(self)] { self->release_parts(); });
   };
 }

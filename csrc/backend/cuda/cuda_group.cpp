@@ -46,7 +46,8 @@ c10::Stream own_stream(CudaDevice* device, c10::Device where, bool high_priority
   return c10::Stream(c10::Stream::UNSAFE, where, static_cast<c10::StreamId>(address));
 }
 
-// Which group was the last to put something on a stream of its caller's, without an event behind it yet.
+// Which group was the last to put something on a stream of its caller's, without an event behind it
+// yet.
 class LastOnStream {
  public:
   std::shared_ptr<CudaGroup> exchange(const c10::Stream& stream, std::weak_ptr<CudaGroup> group) {
@@ -120,9 +121,9 @@ GpuRouteOptions CudaGroup::marking(GpuRouteOptions options) {
   return options;
 }
 
-// What is in flight is let finish, for a while, and ended then: a route must not go while streams wait in it.
-// CUDA may hold up the thread that asks it whether all is done, so another thread ends what is left. Where no thread can be
-// started, the destructor's own does both in turn.
+// What is in flight is let finish, for a while, and ended then: a route must not go while streams
+// wait in it. CUDA may hold up the thread that asks it whether all is done, so another thread ends
+// what is left. Where no thread can be started, the destructor's own does both in turn.
 CudaGroup::~CudaGroup() {
   const auto began = Clock::now();
   std::atomic<bool> over{false};
@@ -191,7 +192,8 @@ void CudaGroup::settle() {
   settled_ = record_last(last_);
 }
 
-// False where another thread has begun to capture the stream meanwhile: such an event is the graph's, and cannot be asked.
+// False where another thread has begun to capture the stream meanwhile: such an event is the
+// graph's, and cannot be asked.
 bool CudaGroup::record_last(c10::Event& event) {
   event.record(*last_stream_);
   if (!is_captured(*last_stream_)) return true;
@@ -199,8 +201,8 @@ bool CudaGroup::record_last(c10::Event& event) {
   return false;
 }
 
-// A stream that its owner may destroy once the call has returned is not touched afterwards: the group's own stream comes
-// behind it instead.
+// A stream that its owner may destroy once the call has returned is not touched afterwards: the
+// group's own stream comes behind it instead.
 void CudaGroup::follow(const c10::Stream& stream) {
   last_stream_ = stream;
   settled_ = false;
@@ -220,8 +222,8 @@ bool CudaGroup::is_idle() {
   }
 }
 
-// An event that is recorded later would come after what others put on the stream meanwhile: ranks that call
-// two groups in different orders would wait for each other.
+// An event that is recorded later would come after what others put on the stream meanwhile: ranks
+// that call two groups in different orders would wait for each other.
 void CudaGroup::settle_before_another() {
   const std::unique_lock launching(launch_mutex_, std::try_to_lock);
   if (launching) settle();
@@ -344,7 +346,8 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       (capturing ? in_capture_ : in_flight_).push_back(entry);
       if (capturing) entry->outcome = c10d::WorkResult::UNKNOWN;  // the graph has it
     }
-    // A failure is noted before tell_waiters() looks at what is in flight: one of the two sees the other.
+    // A failure is noted before tell_waiters() looks at what is in flight: one of the two sees the
+    // other.
     if (async && failure()) entry->failed.store(true);
   }
   if (!capturing && waited_elsewhere_.exchange(false, std::memory_order_relaxed)) release_soon();
@@ -479,9 +482,9 @@ void CudaGroup::release_what_is_done() {
   }
 }
 
-// FSDP2 waits on another stream than that of its calls, so the group keeps their tensors until the device is done. The next
-// launch releases them, because the next poll may be 100 ms away. The poll does it where completion hooks are told, which may
-// call into the group.
+// FSDP2 waits on another stream than that of its calls, so the group keeps their tensors until the
+// device is done. The next launch releases them, because the next poll may be 100 ms away. The poll
+// does it where completion hooks are told, which may call into the group.
 void CudaGroup::release_soon() noexcept {
   if (hooks_->are_there()) return;
   try {
@@ -491,7 +494,8 @@ void CudaGroup::release_soon() noexcept {
   }
 }
 
-// Calls of the graph are on stream_, which is captured as long as they are. CUDA is not asked with the lock held.
+// Calls of the graph are on stream_, which is captured as long as they are. CUDA is not asked with
+// the lock held.
 void CudaGroup::release_what_was_captured() {
   std::deque<std::shared_ptr<InFlight>> done;
   {

@@ -57,7 +57,8 @@ struct InFlight {
 // Thread rules: any thread.
 class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup> {
  public:
-  // Collective over the group. `first`: the operation that it is made for, on its device. Throws Error.
+  // Collective over the group. `first`: the operation that it is made for, on its device. Throws
+  // Error.
   CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
             std::chrono::milliseconds timeout, bool high_priority, OnError on_error, GpuRouteOptions options,
             std::shared_ptr<const CompletionHooks> hooks);

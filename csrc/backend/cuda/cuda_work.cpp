@@ -62,8 +62,8 @@ c10::intrusive_ptr<c10::ivalue::Future> CudaWork::getFuture() {
     future_->setError(as_torch(*error));
     return future_;
   }
-  // The Future takes its event from the current stream: one that waits for this operation and for nothing
-  // later.
+  // The Future takes its event from the current stream: one that waits for this operation and for
+  // nothing later.
   const c10::Stream carrier = group_->future_stream();
   in_flight_->end.block(carrier);
   const c10::StreamGuard on(carrier);

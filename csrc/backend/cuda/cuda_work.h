@@ -6,10 +6,10 @@
 
 namespace altorch::backend {
 
-// wait() orders the current stream after the operation and returns at once; with a timeout it blocks the
-// host. The Future is complete at once too, and carries the event. isCompleted() tells whether the device is
-// done. Once the operation has failed, wait(), exception() and a Future that is asked for later tell why.
-// Thread rules: any thread.
+// wait() orders the current stream after the operation and returns at once; with a timeout it
+// blocks the host. The Future is complete at once too, and carries the event. isCompleted() tells
+// whether the device is done. Once the operation has failed, wait(), exception() and a Future that
+// is asked for later tell why. Thread rules: any thread.
 class CudaWork : public c10d::Work {
  public:
   CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tells torch of a group's NCCL communicator, so that torch's symmetric memory can use it. Torch versions
-// that do not ask are not told.
+// Tells torch of a group's NCCL communicator, so that torch's symmetric memory can use it. Torch
+// versions that do not ask are not told.
 #pragma once
 
 #include <c10/core/Device.h>

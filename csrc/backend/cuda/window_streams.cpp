@@ -15,8 +15,8 @@
 namespace altorch::backend {
 namespace {
 
-// Streams of one device that no window has at present. They stay: torch's allocator asks a stream that it was told of
-// for as long as the tensor lives, longer than the window may.
+// Streams of one device that no window has at present. They stay: torch's allocator asks a stream
+// that it was told of for as long as the tensor lives, longer than the window may.
 class SparedStreams {
  public:
   static SparedStreams& of(c10::Device device) {
@@ -70,7 +70,8 @@ WindowStreams::Turn WindowStreams::begin(bool async, int of) {
   const c10::Stream current = cuda_guard().getStream(device_);
   const bool captured = CudaRuntime::instance().is_capturing(current.native_handle());
   if (!async) {
-    // After the asynchronous ones before it, where both are captured or neither is: a graph knows nothing from outside.
+    // After the asynchronous ones before it, where both are captured or neither is: a graph knows
+    // nothing from outside.
     if (of == kAccesses && accesses_.load()) {
       const c10::Stream own = side(of);
       if (CudaRuntime::instance().is_capturing(own.native_handle()) == captured) {

@@ -14,8 +14,8 @@ namespace altorch::backend {
 
 class GlooChannel final : public Channel {
  public:
-  // `group`: an id that is the same on all its ranks, and no other group's; `job_ranks`: of its members, all
-  // in the mesh, this process at `rank`.
+  // `group`: an id that is the same on all its ranks, and no other group's; `job_ranks`: of its
+  // members, all in the mesh, this process at `rank`.
   GlooChannel(std::shared_ptr<GlooMesh> mesh, std::uint64_t group, int rank,
               const std::vector<int>& job_ranks);
   ~GlooChannel() override;
@@ -40,8 +40,8 @@ class GlooChannel final : public Channel {
   const long process_;
   const std::vector<int> mesh_ranks_;  // by rank of the group
   std::shared_ptr<GlooInbox> inbox_;
-  // Several requests of a group may be tested in turn. Only the test of this one may sleep, and only if the count of
-  // GlooEvent is still last_seen_, its value at the test before.
+  // Several requests of a group may be tested in turn. Only the test of this one may sleep, and
+  // only if the count of GlooEvent is still last_seen_, its value at the test before.
   std::atomic<const GlooTransfer*> waited_for_{nullptr};
   std::atomic<std::uint64_t> last_seen_{0};
 };

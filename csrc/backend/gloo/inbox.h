@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The receive side of one group over the shared connections: matches arrived messages with posted receives.
+// The receive side of one group over the shared connections: matches arrived messages with posted
+// receives.
 //
 // Peers are mesh ranks here, not ranks of the group. Thread rules: any thread.
 #pragma once
@@ -22,11 +23,14 @@ class GlooInbox {
   // The mesh outlives its use.
   explicit GlooInbox(GlooMesh& mesh) : mesh_(mesh) {}
 
-  // The group exists on this rank from now on. `mesh_ranks`: by rank of the group. Messages may have arrived before.
+  // The group exists on this rank from now on. `mesh_ranks`: by rank of the group. Messages may
+  // have arrived before.
   void open(std::vector<int> mesh_ranks, int own_mesh_rank);
-  // The group is destroyed on this rank. Drops the messages that no receive has matched, and all that arrive later.
+  // The group is destroyed on this rank. Drops the messages that no receive has matched, and all
+  // that arrive later.
   void close();
-  // Whether the group is destroyed on this rank and on all peers, so that no message can arrive any more.
+  // Whether the group is destroyed on this rank and on all peers, so that no message can arrive any
+  // more.
   bool is_over() const;
 
   // Posts a receive.
@@ -37,8 +41,8 @@ class GlooInbox {
   std::optional<Error> failure(int mesh_rank) const;
   int rank_of(int mesh_rank) const;
 
-  // The mesh calls these. left(): the peer has destroyed its part of the group. lost(): a connection has failed, so receives
-  // that no message can match any more fail.
+  // The mesh calls these. left(): the peer has destroyed its part of the group. lost(): a
+  // connection has failed, so receives that no message can match any more fail.
   void arrived(const GlooArrival& arrival);
   void left(int mesh_rank);
   void lost();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The connections of one process to its peers, over one ProcessGroupGloo. Many groups share them, so a further group costs
-// no thread, socket or buffer.
+// The connections of one process to its peers, over one ProcessGroupGloo. Many groups share them,
+// so a further group costs no thread, socket or buffer.
 //
-// The job's first group makes the mesh. While that group exists, new groups of its ranks use the same mesh. The mesh exists
-// until the last of these groups is destroyed. If a connection breaks, messages between its two ranks fail in all groups.
-// If the first group has another backend, each group makes a mesh of its own. A mesh rank is a rank of the group that made
-// the mesh. Thread rules: any thread.
+// The job's first group makes the mesh. While that group exists, new groups of its ranks use the
+// same mesh. The mesh exists until the last of these groups is destroyed. If a connection breaks,
+// messages between its two ranks fail in all groups. If the first group has another backend, each
+// group makes a mesh of its own. A mesh rank is a rank of the group that made the mesh. Thread
+// rules: any thread.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,8 @@ namespace altorch::backend {
 
 class GlooMesh final : private GlooListener {
  public:
-  // `gloo` connects these ranks of the job, and has no other user. `mesh_rank` is this process's index among them.
+  // `gloo` connects these ranks of the job, and has no other user. `mesh_rank` is this process's
+  // index among them.
   GlooMesh(const c10::intrusive_ptr<c10d::Backend>& gloo, int mesh_rank, std::vector<int> job_ranks);
   // Flushes what was sent, for a few seconds at most.
   ~GlooMesh();
@@ -37,8 +39,8 @@ class GlooMesh final : private GlooListener {
   // Throws Error(kInternal) for a rank outside the mesh.
   std::vector<int> mesh_ranks_of(const std::vector<int>& job_ranks) const;
 
-  // Called when this process creates and destroys its part of a group. `id`: equal on all ranks of the group, and different
-  // from the id of every other group.
+  // Called when this process creates and destroys its part of a group. `id`: equal on all ranks of
+  // the group, and different from the id of every other group.
   std::shared_ptr<GlooInbox> enter(std::uint64_t id, const std::vector<int>& mesh_ranks);
   void leave(std::uint64_t id, const std::vector<int>& mesh_ranks);
 
@@ -46,7 +48,8 @@ class GlooMesh final : private GlooListener {
   void arrived(const GlooArrival& arrival) override;
   void left(int mesh_rank, std::uint64_t group) override;
   void lost(int mesh_rank) override;
-  // Creates the inbox if there is none yet: a message may arrive before this process has called enter() for its group.
+  // Creates the inbox if there is none yet: a message may arrive before this process has called
+  // enter() for its group.
   std::shared_ptr<GlooInbox> inbox(std::uint64_t id);
   void forget_if_over(std::uint64_t id, const GlooInbox& inbox);
 

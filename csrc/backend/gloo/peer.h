@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The connection to one peer process over torch's Gloo, shared by all groups that both processes are in. It carries frames
-// (a header and the bytes of a small message) and the bodies of large messages.
+// The connection to one peer process over torch's Gloo, shared by all groups that both processes
+// are in. It carries frames (a header and the bytes of a small message) and the bodies of large
+// messages.
 //
-// Gloo ends the process if a message is larger than its receive, and it can wait for a message, but not test it. So a reader
-// thread receives frames of a fixed maximum size. A large message is announced first: the sender sends a request frame, the
-// receiver posts its receive and sends a clear frame, and the sender sends the body. A send or receive that is posted to Gloo
-// therefore completes without help from the callers. A second thread waits for these operations, in order. start() starts
-// both threads, so that no later call fails because a thread cannot be started.
+// Gloo ends the process if a message is larger than its receive, and it can wait for a message, but
+// not test it. So a reader thread receives frames of a fixed maximum size. A large message is
+// announced first: the sender sends a request frame, the receiver posts its receive and sends a
+// clear frame, and the sender sends the body. A send or receive that is posted to Gloo therefore
+// completes without help from the callers. A second thread waits for these operations, in order.
+// start() starts both threads, so that no later call fails because a thread cannot be started.
 // Thread rules: any thread; only the owner calls start() and stop().
 #pragma once
 
@@ -30,16 +32,19 @@
 
 namespace altorch::backend {
 
-// A message of at most this size travels in its frame: two copies, but one message instead of three (request, clear, body).
+// A message of at most this size travels in its frame: two copies, but one message instead of three
+// (request, clear, body).
 inline constexpr std::size_t kGlooFrameBytes = 256 << 10;
 
-// Flow control: a message above kGlooUncountedBytes travels in a frame only while the sender has credit for its bytes. The
-// receiver returns the credit when a receive matches the message, or the message is dropped. This bounds the memory of
-// unexpected messages at the receiver, and of unsent frames at the sender.
+// Flow control: a message above kGlooUncountedBytes travels in a frame only while the sender has
+// credit for its bytes. The receiver returns the credit when a receive matches the message, or the
+// message is dropped. This bounds the memory of unexpected messages at the receiver, and of unsent
+// frames at the sender.
 inline constexpr std::size_t kGlooUncountedBytes = 4 << 10;
 inline constexpr std::size_t kGlooCreditBytes = 4 << 20;
 
-// A message in flight. When `done` is true, its owner may read the other fields and release the buffer.
+// A message in flight. When `done` is true, its owner may read the other fields and release the
+// buffer.
 struct GlooTransfer {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -98,13 +103,15 @@ class GlooPeer {
   void flush(std::chrono::steady_clock::time_point deadline);
   void stop();
 
-  // A small message: the bytes are copied. False when it must be announced, or the connection is broken.
+  // A small message: the bytes are copied. False when it must be announced, or the connection is
+  // broken.
   bool send_now(const void* data, std::size_t bytes, std::uint64_t group, std::int64_t tag, ElementType type);
   void announce(const GlooTransferPtr& transfer);
   // Answers to a message that the peer announced.
   void accept(const GlooTransferPtr& transfer, const GlooArrival& arrival);
   void refuse(const GlooArrival& arrival, GlooRefusal why);
-  // Returns the credit of a message that came in its frame, when a receive has matched it or it was dropped.
+  // Returns the credit of a message that came in its frame, when a receive has matched it or it was
+  // dropped.
   void consumed(std::size_t bytes);
   // This process has destroyed its part of a group.
   void leave(std::uint64_t group);
@@ -150,7 +157,8 @@ class GlooPeer {
   const int peer_, global_rank_;
   GlooListener& listener_;
 
-  // Guards what follows. Held while something is posted to Gloo: this keeps the order of the posts, and posting never blocks.
+  // Guards what follows. Held while something is posted to Gloo: this keeps the order of the posts,
+  // and posting never blocks.
   mutable std::mutex mutex_;
   bool stopping_ = false, flushing_ = false;
   std::optional<Error> failure_;

@@ -26,7 +26,8 @@ class GlooTransport : public Transport {
   // only when there is something to connect.
   GlooTransport(GlooFactory factory, std::function<std::string()> address)
       : factory_(std::move(factory)), address_(std::move(address)) {}
-  // A group of all ranks of the job makes the connections that later groups use. Throws what the factory throws, too.
+  // A group of all ranks of the job makes the connections that later groups use. Throws what the
+  // factory throws, too.
   std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) override;
   // All ranks destroy the job's first group between the same two calls. So they agree which later
   // groups share its connections, although other groups may still hold these.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `altorch trace` shows of a group that is being made: its ranks have not found each other yet, or open their transport.
+// What `altorch trace` shows of a group that is being made: its ranks have not found each other
+// yet, or open their transport.
 #pragma once
 
 #include <memory>

@@ -38,7 +38,8 @@ void set_tensor(std::optional<std::int64_t> elements, at::ScalarType type,
   sizes.push_back(*elements);
 }
 
-// torch's tools match calls by group and number, and a group numbers its collectives on CUDA tensors apart.
+// torch's tools match calls by group and number, and a group numbers its collectives on CUDA
+// tensors apart.
 constexpr std::uint64_t kStatusOnGpu = std::uint64_t{1} << 62;  // in a key of all_pg_status_
 std::string name_of(const FlightGroup& group, bool on_gpu) {
   return on_gpu ? group.name + " (CUDA)" : group.name;
@@ -64,7 +65,8 @@ Theirs::Entry converted(const FlightEntry& entry, const FlightGroup& group) {
   return made;
 }
 
-// A call that failed is retired without having been completed: what torch says of one that timed out.
+// A call that failed is retired without having been completed: what torch says of one that timed
+// out.
 void set_state(const FlightEntry& from, Theirs::Entry& to) {
   const std::int64_t started =
       from.ended_ns && from.took.count() ? from.ended_ns - from.took.count() : from.issued_ns;

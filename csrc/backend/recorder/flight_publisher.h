@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The thread (al-recorder) that copies altorch's flight recorder into the one that torch keeps for the backend "al".
+// The thread (al-recorder) that copies altorch's flight recorder into the one that torch keeps for
+// the backend "al".
 //
-// It looks once a second while calls are made or under way, and sleeps otherwise. Thread rules: any thread. In a forked
-// child nothing is copied.
+// It looks once a second while calls are made or under way, and sleeps otherwise. Thread rules: any
+// thread. In a forked child nothing is copied.
 #pragma once
 
 #include "backend/recorder/torch_recorder.h"
@@ -21,13 +22,13 @@ namespace altorch::backend {
 
 class FlightPublisher {
  public:
-  // The one of this process, never destroyed; null where torch's recorder is off, or refuses what its variables say (a
-  // warning tells so).
+  // The one of this process, never destroyed; null where torch's recorder is off, or refuses what
+  // its variables say (a warning tells so).
   static FlightPublisher* instance();
   // Copies now.
   void publish();
-  // Has torch write its file soon, of what is known then, and before the process exits; says which. Does not wait. `rank`: of
-  // this process in the job.
+  // Has torch write its file soon, of what is known then, and before the process exits; says which.
+  // Does not wait. `rank`: of this process in the job.
   std::string dump(int rank);
 
  private:

@@ -11,10 +11,12 @@
 
 namespace altorch::backend {
 
-// Listed from its making to its end, which must come before that of what it was given. Thread rules: any thread asks.
+// Listed from its making to its end, which must come before that of what it was given. Thread
+// rules: any thread asks.
 class GroupTrace : public TraceSource {
  public:
-  // `log`: of its calls; may be null. `on_devices`: numbers of calls that a device has; does not wait.
+  // `log`: of its calls; may be null. `on_devices`: numbers of calls that a device has; does not
+  // wait.
   using OnDevices = std::function<std::vector<std::uint64_t>()>;
   GroupTrace(const Communicator& group, std::shared_ptr<const FlightLog> log, OnDevices on_devices);
   ~GroupTrace() override;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A call's range in torch's profiler, and in NVTX with it: the time that the host needs for the
-// call, and what is communicated. Under a name that altorch serves (altorch.serve), the range is what that
-// backend of torch records: an asynchronous event with the call's tensors, one for coalesced calls.
+// call, and what is communicated. Under a name that altorch serves (altorch.serve), the range is
+// what that backend of torch records: an asynchronous event with the call's tensors, one for
+// coalesced calls.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -16,8 +17,8 @@ namespace altorch::backend {
 // Thread rules: begins and ends on one thread.
 class ProfilerRange {
  public:
-  // `backend`: the name that the program knows the group's backend by. `is_part`: of coalesced calls, which have a range of
-  // their own.
+  // `backend`: the name that the program knows the group's backend by. `is_part`: of coalesced
+  // calls, which have a range of their own.
   ProfilerRange(const std::string& backend, const char* name, bool is_part = false)
       : backend_(backend), name_(name), is_part_(is_part), range_(at::RecordScope::USER_SCOPE) {
     if (range_.isActive() && !is_served()) range_.before(title());

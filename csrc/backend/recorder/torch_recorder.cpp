@@ -102,7 +102,8 @@ struct Hooks : c10d::ProcessGroup {
   static bool any(const c10d::ProcessGroup& group) { return !(group.*(&Hooks::preHooks_)).empty(); }
 };
 
-// Read once, while torch's list of names is there: it is no more when a call fails in a process that ends.
+// Read once, while torch's list of names is there: it is no more when a call fails in a process
+// that ends.
 bool files_wanted() {
   static const bool wanted = [] {
     try {

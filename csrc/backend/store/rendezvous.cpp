@@ -51,7 +51,8 @@ Fields to_agree_on(const AlOptions& options) {
   return fields;
 }
 
-// A rank reports in the allgather what is wrong here, so that no rank waits for one that has refused.
+// A rank reports in the allgather what is wrong here, so that no rank waits for one that has
+// refused.
 std::optional<Error> complaint() {
   if (!ProgressThread::usable())
     return Error(ErrorKind::kInvalidArgument,
@@ -167,8 +168,8 @@ std::optional<Error> Rendezvous::unsupported_reason(const std::vector<Fields>& w
   return disagreement(to_compare, group_.global_ranks);
 }
 
-// The watch that all members have in common, under the numbers that they have here; where they have none, a new one, of
-// these ranks alone.
+// The watch that all members have in common, under the numbers that they have here; where they have
+// none, a new one, of these ranks alone.
 void Rendezvous::choose_watch(const std::vector<Fields>& identities,
                               const c10::intrusive_ptr<c10d::Store>& store) {
   const std::string& name = identities.front()[kWatchName];

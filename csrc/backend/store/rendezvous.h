@@ -82,8 +82,8 @@ class Rendezvous {
   // the group, else the reason of the abort. `unsupported_reason`: why this rank failed; empty if
   // it did not.
   std::string commit(const std::string& unsupported_reason, std::chrono::milliseconds timeout);
-  // This rank cannot make its part: ranks that wait for it raise an error that says so, instead of waiting until their
-  // timeout. Does nothing where the store does not answer.
+  // This rank cannot make its part: ranks that wait for it raise an error that says so, instead of
+  // waiting until their timeout. Does nothing where the store does not answer.
   void fail(const std::string& why) noexcept;
   // The group's backend exists, and reports the group from now on.
   void is_made() noexcept { creation_trace_.reset(); }

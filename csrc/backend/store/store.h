@@ -27,7 +27,8 @@ class C10dStore : public KeyValueStore {
             std::chrono::milliseconds timeout = kLook);
 
   void set(const std::string& key, const std::string& value) override;
-  // Over a Store in Python without compare_set() it takes three requests; if the rank dies between them, the key stays missing.
+  // Over a Store in Python without compare_set() it takes three requests; if the rank dies between
+  // them, the key stays missing.
   void set_once(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
   std::optional<std::string> try_get(const std::string& key) override;
@@ -41,7 +42,8 @@ class C10dStore : public KeyValueStore {
   static std::string claim(const c10::intrusive_ptr<c10d::Store>& place, const std::string& key,
                            const std::string& value, std::chrono::milliseconds timeout);
 
-  // The prefixes that stand before the caller's keys in `store`, outermost first, each followed by a slash.
+  // The prefixes that stand before the caller's keys in `store`, outermost first, each followed by
+  // a slash.
   static std::string prefixes_of(const c10::intrusive_ptr<c10d::Store>& store);
 
   // The group's keys, to make another store of the job from.

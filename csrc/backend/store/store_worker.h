@@ -50,8 +50,8 @@ class StoreWorker {
   c10::intrusive_ptr<c10d::Store> store() const;
   c10::intrusive_ptr<c10d::Store> original() const;
   void submit(std::shared_ptr<StoreRequest> request);
-  // Whether it was done within `timeout`; false at once when an earlier request has taken longer than that
-  // already.
+  // Whether it was done within `timeout`; false at once when an earlier request has taken longer
+  // than that already.
   bool wait(const StoreRequest& request, std::chrono::milliseconds timeout);
 
  private:

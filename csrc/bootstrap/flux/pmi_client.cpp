@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PMI-1's C functions over the socket of bootstrap/pmi1_server.h: what Open MPI 4.x loads through its
-// pmix/flux component (FLUX_PMI_LIBRARY_PATH). The functions and their codes are those of PMI version 1.
+// PMI-1's C functions over the socket of bootstrap/pmi1_server.h: what Open MPI 4.x loads through
+// its pmix/flux component (FLUX_PMI_LIBRARY_PATH). The functions and their codes are those of PMI
+// version 1.
 #include <sys/socket.h>
 
 #include <cerrno>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// altorch-pmix-server <fd>: hosts the PMIx server of one node for Open MPI 5 and later, in a job that no
-// mpirun has started. The first rank of the node starts it and stays at the other end of the socket <fd>
-// (frames.h), through which the nodes' servers exchange the data of a fence. It ends when all ranks of the
-// node have ended, however they end.
+// altorch-pmix-server <fd>: hosts the PMIx server of one node for Open MPI 5 and later, in a job
+// that no mpirun has started. The first rank of the node starts it and stays at the other end of
+// the socket <fd> (frames.h), through which the nodes' servers exchange the data of a fence. It
+// ends when all ranks of the node have ended, however they end.
 #include <ftw.h>
 #include <pmix_server.h>
 #include <poll.h>
@@ -60,8 +60,8 @@ pmix_status_t fence_nb(const pmix_proc_t*, std::size_t, const pmix_info_t*, std:
   self.open[number] = {callback, callback_data};
   const std::string body(data != nullptr ? data : "", data != nullptr ? size : 0);
   if (!send_frame(self.fd, 'F', with_number(number, body))) {
-    // The first rank has left: it does so after a barrier, so that there is nothing more to learn from other
-    // nodes.
+    // The first rank has left: it does so after a barrier, so that there is nothing more to learn
+    // from other nodes.
     self.open.erase(number);
     return PMIX_OPERATION_SUCCEEDED;
   }
@@ -158,7 +158,8 @@ int run(int fd) {
   }
   const auto remove_one = [](const char* path, const struct stat*, int, FTW*) { return remove(path); };
   if (!directory.empty()) nftw(directory.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS);
-  // PMIx_server_finalize is left out: no rank of the node is left, and it would wait for its threads.
+  // PMIx_server_finalize is left out: no rank of the node is left, and it would wait for its
+  // threads.
   _exit(0);
 }
 
@@ -167,8 +168,8 @@ int run(int fd) {
 
 int main(int count, char** words) {
   if (count != 2) return 2;
-  // The server belongs to no terminal, and is not a child of the rank that starts it: a program that waits for its
-  // children must not find this one.
+  // The server belongs to no terminal, and is not a child of the rank that starts it: a program
+  // that waits for its children must not find this one.
   if (fork() != 0) _exit(0);
   setsid();
   signal(SIGINT, SIG_IGN);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of libpmix that the helper calls, found at run time, and pmix_info_t values to call them
-// with.
+// The functions of libpmix that the helper calls, found at run time, and pmix_info_t values to call
+// them with.
 #pragma once
 
 #include <pmix.h>
@@ -27,8 +27,8 @@ struct PmixLibrary {
 // Throws std::runtime_error.
 PmixLibrary load_pmix(const std::string& path);
 
-// A list of pmix_info_t that owns what its values point to. Lives as long as PMIx may read it: for ever,
-// here.
+// A list of pmix_info_t that owns what its values point to. Lives as long as PMIx may read it: for
+// ever, here.
 class InfoList {
  public:
   void add(const char* key, const std::string& text);

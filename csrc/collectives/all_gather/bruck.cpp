@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Bruck's algorithm: what a rank has doubles in every round, whatever the number of ranks:
-// ceil(log2 p) a + (p-1) n b, at the price of scratch for all blocks and one copy of them. For small blocks.
+// ceil(log2 p) a + (p-1) n b, at the price of scratch for all blocks and one copy of them. For
+// small blocks.
 //
-// Rank r collects the blocks r, r+1, ... (mod p) in this order, so that every message is one run of memory.
+// Rank r collects the blocks r, r+1, ... (mod p) in this order, so that every message is one run of
+// memory.
 #include <algorithm>
 
 #include "collectives/cost.h"

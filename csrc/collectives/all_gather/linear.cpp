@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every rank sends its block straight to all other ranks: (p-1) (a + n b) without scratch, one wait for the peers. For
-// few ranks.
+// Every rank sends its block straight to all other ranks: (p-1) (a + n b) without scratch, one wait
+// for the peers. For few ranks.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

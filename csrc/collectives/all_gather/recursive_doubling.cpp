@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Partners at distance 1, 2, 4, ... exchange all they have, which always lies side by side: log2(p) a + (p-1)
-// n b without scratch. Other numbers of ranks are folded to the power of two below, which costs 2 messages
-// more and, at the end, all blocks once more: bruck does without.
+// Partners at distance 1, 2, 4, ... exchange all they have, which always lies side by side: log2(p)
+// a + (p-1) n b without scratch. Other numbers of ranks are folded to the power of two below, which
+// costs 2 messages more and, at the end, all blocks once more: bruck does without.
 #include <algorithm>
 
 #include "collectives/cost.h"
@@ -42,7 +42,8 @@ Schedule build(const Problem& problem) {
 
 double cost_of(int p, double n, const CostModel& m) {
   if (!cost::is_folded(p)) return cost::floor_log2(p) * m.alpha + (p - 1) * n * m.beta;
-  // One block to the host, then in each round up to two blocks for every member, then all of them back.
+  // One block to the host, then in each round up to two blocks for every member, then all of them
+  // back.
   const int members = 1 << cost::floor_log2(p);
   double blocks = 1 + p;
   for (int distance = 1; distance < members; distance *= 2) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every block goes once around the ring: (p-1) (a + n b), all of it between neighbours. For large blocks.
+// Every block goes once around the ring: (p-1) (a + n b), all of it between neighbours. For large
+// blocks.
 #include "collectives/phases/ring.h"
 
 #include "collectives/cost.h"

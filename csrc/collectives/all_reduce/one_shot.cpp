@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every rank sends its whole vector to all other ranks, and combines the parts in rank order: (p-1) (a + n b + n g).
-// A rank waits for its peers once. That is what counts for small vectors among few ranks, above all where ranks share
-// cores.
+// Every rank sends its whole vector to all other ranks, and combines the parts in rank order: (p-1)
+// (a + n b + n g). A rank waits for its peers once. That is what counts for small vectors among few
+// ranks, above all where ranks share cores.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each rank receives the parts of its block from all ranks, combines them and sends the result to all other ranks:
-// 2 (p-1) a + 2 (p-1)/p n b + (p-1)/p n g. As many bytes and messages as the ring, but two waits for the
-// peers instead of 2 (p-1), and half types travel as they are and are rounded once. For large vectors.
+// Each rank receives the parts of its block from all ranks, combines them and sends the result to
+// all other ranks: 2 (p-1) a + 2 (p-1)/p n b + (p-1)/p n g. As many bytes and messages as the ring,
+// but two waits for the peers instead of 2 (p-1), and half types travel as they are and are rounded
+// once. For large vectors.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

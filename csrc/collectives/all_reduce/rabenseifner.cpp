@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rabenseifner's algorithm: a reduce-scatter by recursive halving, then an all-gather by recursive doubling
-// that walks the same exchanges backwards. Few messages and few bytes: 2 log2(p) a + 2 (p-1)/p n b + (p-1)/p
-// n g.
+// Rabenseifner's algorithm: a reduce-scatter by recursive halving, then an all-gather by recursive
+// doubling that walks the same exchanges backwards. Few messages and few bytes: 2 log2(p) a + 2
+// (p-1)/p n b + (p-1)/p n g.
 //
-// Partners come nearest first, with the largest pieces: neighbours are likely on one node. It also means that
-// ranks are added in the same order as by recursive_doubling, to the same bits.
+// Partners come nearest first, with the largest pieces: neighbours are likely on one node. It also
+// means that ranks are added in the same order as by recursive_doubling, to the same bits.
 #include <algorithm>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Partners at distance 1, 2, 4, ... exchange all they have and add it: log2(p) (a + n b + n g), the fewest
-// messages possible. Other numbers of ranks are folded to the power of two below, for 2 messages more.
+// Partners at distance 1, 2, 4, ... exchange all they have and add it: log2(p) (a + n b + n g), the
+// fewest messages possible. Other numbers of ranks are folded to the power of two below, for 2
+// messages more.
 #include "collectives/cost.h"
 #include "collectives/phases/fold.h"
 

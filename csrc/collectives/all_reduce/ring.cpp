@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each block of the vector travels once around the ring to be summed, the sums once more to be known
-// everywhere: 2 (p-1) a + 2 (p-1)/p n b + (p-1)/p n g. The fewest bytes, all of them between neighbours; for
-// large vectors. Segments overlap the additions with the messages and keep scratch small.
+// Each block of the vector travels once around the ring to be summed, the sums once more to be
+// known everywhere: 2 (p-1) a + 2 (p-1)/p n b + (p-1)/p n g. The fewest bytes, all of them between
+// neighbours; for large vectors. Segments overlap the additions with the messages and keep scratch
+// small.
 //
 // A block is summed in ring order, and once only, so all ranks end with the same bits.
 #include "collectives/phases/ring.h"

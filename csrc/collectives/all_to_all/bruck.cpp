@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bruck's algorithm: a block that has i ranks to go travels along the bits of i, together with all others
-// that take the same step: ceil(log2 p) (a + p/2 n b), at the price of packing. For small blocks, all of one
-// size.
+// Bruck's algorithm: a block that has i ranks to go travels along the bits of i, together with all
+// others that take the same step: ceil(log2 p) (a + p/2 n b), at the price of packing. For small
+// blocks, all of one size.
 //
-// Slot i of a rank holds the block that has i ranks to go in all. It lies in Input until it is first
-// replaced; from then on in the place of Output where it belongs if it is the last one to come into this
-// slot, so that no other memory is needed to keep it.
+// Slot i of a rank holds the block that has i ranks to go in all. It lies in Input until it is
+// first replaced; from then on in the place of Output where it belongs if it is the last one to
+// come into this slot, so that no other memory is needed to keep it.
 #include <algorithm>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every block straight to its rank, all at once: (p-1) (a + n b) without scratch, one wait for the peers. For
-// few ranks: among many, p-1 messages at a time to one rank are too many for the network.
+// Every block straight to its rank, all at once: (p-1) (a + n b) without scratch, one wait for the
+// peers. For few ranks: among many, p-1 messages at a time to one rank are too many for the
+// network.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In round s, rank r sends to rank r+s and receives from rank r-s (mod p): (p-1) (a + n b), without scratch. In each
-// round all ranks have different partners. For large blocks, and for blocks of different sizes.
+// In round s, rank r sends to rank r+s and receives from rank r-s (mod p): (p-1) (a + n b), without
+// scratch. In each round all ranks have different partners. For large blocks, and for blocks of
+// different sizes.
 #include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In round k, rank r tells rank r+2^k (mod p). So after ceil(log2 p) rounds every rank has heard of every other rank:
-// ceil(log2 p) a.
+// In round k, rank r tells rank r+2^k (mod p). So after ceil(log2 p) rounds every rank has heard of
+// every other rank: ceil(log2 p) a.
 #include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"

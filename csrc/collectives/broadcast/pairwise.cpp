@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The root sends one block to each rank, which sends it on to all ranks but the root: 2 (p-1) (a + n/p b), two waits. The
-// root sends each other rank's block once, and its own block to all p-1 ranks. For large vectors among few ranks.
+// The root sends one block to each rank, which sends it on to all ranks but the root: 2 (p-1) (a +
+// n/p b), two waits. The root sends each other rank's block once, and its own block to all p-1
+// ranks. For large vectors among few ranks.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

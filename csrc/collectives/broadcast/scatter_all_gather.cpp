@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The vector is scattered down a binomial tree, one block to each rank, then gathered around a ring:
-// (ceil(log2 p) + p-1) a + 2 (p-1)/p n b. For large vectors: the root sends the vector once, not log2(p)
-// times.
+// The vector is scattered down a binomial tree, one block to each rank, then gathered around a
+// ring: (ceil(log2 p) + p-1) a + 2 (p-1)/p n b. For large vectors: the root sends the vector once,
+// not log2(p) times.
 //
 // Blocks and ring count from the root, so that each rank receives its blocks where they belong.
 #include "collectives/cost.h"

@@ -40,7 +40,8 @@ class Blocks {
   Counts begins_, skipped_, counts_;
 };
 
-// Which ranks each rail serves. On each node a rail serves the rank that is on it, and ranks beyond the rails in turns.
+// Which ranks each rail serves. On each node a rail serves the rank that is on it, and ranks beyond
+// the rails in turns.
 class Rails {
  public:
   Rails(const Layout& layout, const Blocks& blocks)
@@ -70,8 +71,9 @@ class Rails {
     return std::accumulate(of_nodes.begin(), of_nodes.begin() + layout_.own_node(), std::int64_t{0});
   }
   std::vector<int> members() const { return place_ < rails_ ? layout_.rail(place_) : std::vector<int>(); }
-  // Whether this node has ranks beyond the rails. They exchange their blocks with the ranks that serve them. By place,
-  // of_served() has the counts of the blocks that this rank serves, and of_server() its own count at its server's place.
+  // Whether this node has ranks beyond the rails. They exchange their blocks with the ranks that
+  // serve them. By place, of_served() has the counts of the blocks that this rank serves, and
+  // of_server() its own count at its server's place.
   bool hands_over() const { return neighbours_ > rails_; }
   Counts of_served() const {
     return by_place([&](int place) { return place % rails_ == place_ ? place : kNobody; });
@@ -120,8 +122,8 @@ std::vector<Move> moves_of(const Blocks& blocks, const std::vector<int>& order, 
   return moves;
 }
 
-// To each leader, among the leaders, from each leader. Where the ranks of a node do not follow one another, the blocks
-// lie beside the output, node by node, until all are there.
+// To each leader, among the leaders, from each leader. Where the ranks of a node do not follow one
+// another, the blocks lie beside the output, node by node, until all are there.
 void all_gather_by_leaders(Planner& plan) {
   const Layout& layout = plan.layout;
   const DType dtype = plan.call.dtype;
@@ -150,8 +152,8 @@ void all_gather_by_leaders(Planner& plan) {
   }));
 }
 
-// Each rank gives its block to the rank of its node that is on the serving rail. Then blocks are gathered along each rail,
-// and after that among the ranks of each node.
+// Each rank gives its block to the rank of its node that is on the serving rail. Then blocks are
+// gathered along each rail, and after that among the ranks of each node.
 void all_gather_by_rails(Planner& plan) {
   const Layout& layout = plan.layout;
   const DType dtype = plan.call.dtype;
@@ -188,8 +190,8 @@ void all_gather(Planner& plan) {
   all_gather_takes_rails(plan.call, plan.layout) ? all_gather_by_rails(plan) : all_gather_by_leaders(plan);
 }
 
-// On each node, the rank on a rail sums the blocks that the rail serves. Then the sums are reduced along each rail. At last
-// a rank on a rail hands over the results of ranks beyond the rails.
+// On each node, the rank on a rail sums the blocks that the rail serves. Then the sums are reduced
+// along each rail. At last a rank on a rail hands over the results of ranks beyond the rails.
 void reduce_scatter(Planner& plan) {
   const Layout& layout = plan.layout;
   const DType dtype = plan.call.dtype;

@@ -12,7 +12,8 @@ namespace altorch::hierarchical {
 class PartChannel : public Channel {
  public:
   explicit PartChannel(Channel& whole) : whole_(whole) {}
-  // `members`: ranks of the whole channel, this one at `own`; they outlive its use. While nothing is in flight.
+  // `members`: ranks of the whole channel, this one at `own`; they outlive its use. While nothing
+  // is in flight.
   void become(std::span<const int> members, int own) {
     members_ = members;
     own_ = own;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A collective of a group that spans nodes, as sub-calls: on the node, through memory; and between nodes, as messages
-// of some ranks.
+// A collective of a group that spans nodes, as sub-calls: on the node, through memory; and between
+// nodes, as messages of some ranks.
 //
 //   small          on each node to its leader, among the leaders, from the leader to its node
 //   large          the first ranks of each node, as many as every node has, take a slice of the vector each, or the
@@ -43,7 +43,8 @@ struct Stage {
 struct Part {
   std::int64_t begin = 0, count = 0;
 };
-// Memory beside the rank's own buffers, for so many elements. A plan asks for it once, or not at all.
+// Memory beside the rank's own buffers, for so many elements. A plan asks for it once, or not at
+// all.
 using Reserve = std::function<void*(std::int64_t elements)>;
 
 bool has_plan(const Call& call, const Layout& layout);

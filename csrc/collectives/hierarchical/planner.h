@@ -14,8 +14,8 @@ inline const std::byte* at(const void* base, std::int64_t elements, DType dtype)
   return at(const_cast<void*>(base), elements, dtype);
 }
 
-// Collects the stages of this rank. Every rank calls on_node(), among() and skip() in the same order, so that all ranks
-// agree on the numbers of the stages.
+// Collects the stages of this rank. Every rank calls on_node(), among() and skip() in the same
+// order, so that all ranks agree on the numbers of the stages.
 class Planner {
  public:
   Planner(const Call& call, const Layout& layout, Part part, const Reserve& reserve)
@@ -37,7 +37,8 @@ class Planner {
   void* vector(void* base) const { return at(base, part.begin, call.dtype); }
   const void* vector(const void* base) const { return at(base, part.begin, call.dtype); }
 
-  // Adds a stage among the ranks of this node. Null: this rank is alone on its node, and has nothing to do there.
+  // Adds a stage among the ranks of this node. Null: this rank is alone on its node, and has
+  // nothing to do there.
   Stage* on_node(const Call& sub_call);
   // Adds a stage among `members`. Null: this rank is not a member.
   Stage* among(std::vector<int> members, const Call& sub_call);
@@ -45,8 +46,8 @@ class Planner {
   void skip() { ++number_; }
   // Adds a stage of local copies, in which no other rank takes part.
   void move(std::vector<Move> moves);
-  // Adds `moves`, which bring blocks side by side at `to`, and returns `to`. If the blocks lie side by side already, adds
-  // nothing and returns where they are.
+  // Adds `moves`, which bring blocks side by side at `to`, and returns `to`. If the blocks lie side
+  // by side already, adds nothing and returns where they are.
   const void* side_by_side(std::vector<Move> moves, const void* to);
   // Sets the counts of a stage's blocks, by member. Null: does nothing.
   static void give(Stage* stage, std::vector<std::int64_t> input_counts,
@@ -56,8 +57,8 @@ class Planner {
   int number_ = 0;
 };
 
-// From so many bytes of a vector, or of all blocks, all rails use the network: that is worth two more waits within the
-// node.
+// From so many bytes of a vector, or of all blocks, all rails use the network: that is worth two
+// more waits within the node.
 constexpr std::int64_t kRails = 64 << 10;
 
 // vectors.cpp

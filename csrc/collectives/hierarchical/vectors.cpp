@@ -18,7 +18,8 @@ void all_reduce_by_leaders(Planner& plan) {
   plan.on_node(plan.sub(OpKind::kBroadcast, 0, nullptr, vector));
 }
 
-// Of a vector, one for each rail; ranks beyond the rails have none. Lengths are even, so that slices are aligned alike.
+// Of a vector, one for each rail; ranks beyond the rails have none. Lengths are even, so that
+// slices are aligned alike.
 struct Slices {
   explicit Slices(const Planner& plan) {
     const int rails = plan.layout.rails(), place = plan.layout.own_place();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The binomial tree: a rank's place in it, seen from the rank.
 //
-// Relative to the root (relative = (rank - root) mod p) the parent of v is v without its lowest set bit, and
-// the subtree of v is the run v, v+1, ... up to that bit's length or the last rank. So it has ceil(log2 p)
-// levels, and all that passes through a rank lies side by side.
+// Relative to the root (relative = (rank - root) mod p) the parent of v is v without its lowest set
+// bit, and the subtree of v is the run v, v+1, ... up to that bit's length or the last rank. So it
+// has ceil(log2 p) levels, and all that passes through a rank lies side by side.
 #pragma once
 
 #include <algorithm>

@@ -9,9 +9,9 @@
 namespace altorch {
 namespace {
 
-// What all ranks send of a segment is together as long as the wished segment, so that scratch stays small;
-// but among many ranks messages must not become too short either, as long as all of them together are not
-// much longer.
+// What all ranks send of a segment is together as long as the wished segment, so that scratch stays
+// small; but among many ranks messages must not become too short either, as long as all of them
+// together are not much longer.
 constexpr std::int64_t kShortest = 16;  // a part of the wished one
 constexpr std::int64_t kMost = 4;       // of the wished one, in each of two lanes
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Makes a power of two out of any number of ranks, for the algorithms that pair ranks by the bits of their
-// number.
+// Makes a power of two out of any number of ranks, for the algorithms that pair ranks by the bits
+// of their number.
 //
-// With p = 2^k + extra ranks, the first 2 * extra ranks form pairs: the even one, the guest, hands its data
-// to the odd one, its host, sits out, and is told the result. What remains is numbered 0..2^k-1 in rank
-// order, so that neighbours stand for neighbouring ranks and the lower number always for the lower ranks.
+// With p = 2^k + extra ranks, the first 2 * extra ranks form pairs: the even one, the guest, hands
+// its data to the odd one, its host, sits out, and is told the result. What remains is numbered
+// 0..2^k-1 in rank order, so that neighbours stand for neighbouring ranks and the lower number
+// always for the lower ranks.
 #pragma once
 
 #include <bit>

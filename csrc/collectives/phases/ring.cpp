@@ -45,7 +45,8 @@ class RingReduceScatter {
   }
 
  private:
-  // One round: passes the segment on, receives the same segment of the next block, adds what came before.
+  // One round: passes the segment on, receives the same segment of the next block, adds what came
+  // before.
   void post(int step, std::int64_t k, int lane) {
     if (const auto sent = sum_of(step - 1, k, lane)) builder_.send(place_.right, *sent);
     std::optional<Addition> next;

@@ -21,8 +21,8 @@ class Segments {
   // Of the largest block.
   std::int64_t number() const { return number_; }
 
-  // Segment k of a block, if there is a message for it: for the first one even if it is empty, for the others
-  // only if they are not. Both ends can follow this rule from the block's count alone.
+  // Segment k of a block, if there is a message for it: for the first one even if it is empty, for
+  // the others only if they are not. Both ends can follow this rule from the block's count alone.
   std::optional<Slice> cut(const Slice& block, std::int64_t k) const {
     const std::int64_t begin = k * length_;
     if (k > 0 && begin >= block.count) return std::nullopt;

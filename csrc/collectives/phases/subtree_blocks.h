@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Blocks of equal size on their way through a binomial tree: gather and scatter.
 //
-// Ranks in a subtree count from the root, so the root, which keeps blocks in rank order, finds those of a
-// subtree in one run of memory or, around the end, in two. They are two messages then, on both sides.
+// Ranks in a subtree count from the root, so the root, which keeps blocks in rank order, finds
+// those of a subtree in one run of memory or, around the end, in two. They are two messages then,
+// on both sides.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,8 @@ namespace altorch {
 
 class SubtreeBlocks {
  public:
-  // `all`: on the root, the region that holds every block in rank order. Other ranks hold those of their
-  // subtree in `own_subtree`, their own one first.
+  // `all`: on the root, the region that holds every block in rank order. Other ranks hold those of
+  // their subtree in `own_subtree`, their own one first.
   SubtreeBlocks(const Problem& problem, const BinomialTree& tree, Region all, const Slice& own_subtree)
       : size_(problem.size),
         root_(problem.root),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every vector straight to the root, which combines them: (p-1) (a + n b + n g), one wait. For small vectors
-// among few ranks; half types travel as they are and are rounded once.
+// Every vector straight to the root, which combines them: (p-1) (a + n b + n g), one wait. For
+// small vectors among few ranks; half types travel as they are and are rounded once.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every rank sends its part of a block straight to the block's rank, which combines the parts in rank order:
-// (p-1) (a + n b + n g). This moves as many bytes as the ring, but no rank forwards data. So a straggler delays only
-// the parts that it sends itself, and empty blocks are cheap. Half types travel as they are and are rounded once.
+// Every rank sends its part of a block straight to the block's rank, which combines the parts in
+// rank order: (p-1) (a + n b + n g). This moves as many bytes as the ring, but no rank forwards
+// data. So a straggler delays only the parts that it sends itself, and empty blocks are cheap. Half
+// types travel as they are and are rounded once.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

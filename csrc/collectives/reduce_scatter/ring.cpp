@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The block of each rank travels once around the ring to it and is summed on the way: (p-1) (a + n b + n g),
-// all of it between neighbours. Segments overlap the additions with the messages and keep scratch small.
+// The block of each rank travels once around the ring to it and is summed on the way: (p-1) (a + n
+// b + n g), all of it between neighbours. Segments overlap the additions with the messages and keep
+// scratch small.
 #include "collectives/phases/ring.h"
 
 #include "collectives/cost.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scan and exscan in log2(p) rounds. exscan first hands every vector to the rank above, which leaves rank 0 its own.
+// scan and exscan in log2(p) rounds. exscan first hands every vector to the rank above, which
+// leaves rank 0 its own.
 #include "collectives/cost.h"
 #include "collectives/phases/prefix.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blocks go down a binomial tree, each rank being sent all of its subtree at once: ceil(log2 p) a + (p-1) n b
-// at the root. For small blocks; all of one size.
+// Blocks go down a binomial tree, each rank being sent all of its subtree at once: ceil(log2 p) a +
+// (p-1) n b at the root. For small blocks; all of one size.
 #include "collectives/cost.h"
 #include "collectives/phases/subtree_blocks.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The root sends every block straight to its rank: (p-1) (a + n b), without scratch. For large blocks, and
-// for blocks of which only the root knows the sizes.
+// The root sends every block straight to its rank: (p-1) (a + n b), without scratch. For large
+// blocks, and for blocks of which only the root knows the sizes.
 #include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pairwise exchange of blocks of any size, for collectives that move data and for messages. Include after rounds.cuh.
+// Pairwise exchange of blocks of any size, for collectives that move data and for messages. Include
+// after rounds.cuh.
 
 namespace altorch::kernels {
 
-// The counters of a thread block for one peer: rounds pushed, rounds pulled; and for an exchange in place, rounds read and
-// rounds overwritten.
+// The counters of a thread block for one peer: rounds pushed, rounds pulled; and for an exchange in
+// place, rounds read and rounds overwritten.
 enum ExchangeCount { kExchangeSent, kExchangeTaken, kExchangeRead, kExchangeOverwritten };
 AL_DEVICE unsigned* exchange_count(const BulkSlots& slots, ExchangeCount what, int peer, i64 block) {
   return slots.numbers + (static_cast<i64>(what) * slots.number + peer) * slots.blocks + block;
 }
 
-// One thread block, one peer. A message does not wait for its receiver while the receiver's slots have room.
+// One thread block, one peer. A message does not wait for its receiver while the receiver's slots
+// have room.
 AL_DEVICE void push_exchange(const Exchange& job, int peer, i64 block) {
   const BulkSlots& slots = job.slots;
   const auto* input = static_cast<const unsigned char*>(job.input[peer]);
@@ -63,8 +65,8 @@ AL_DEVICE void copy_own_exchange(const Exchange& job, i64 block) {
 }
 
 #ifdef __CUDACC__
-// The grid has one row of thread blocks for each rank. Even blocks push and odd blocks pull. So a block that other ranks wait
-// for starts no later than a block that waits.
+// The grid has one row of thread blocks for each rank. Even blocks push and odd blocks pull. So a
+// block that other ranks wait for starts no later than a block that waits.
 AL_DEVICE void run_exchange(const Exchange& job) {
   const int peer = static_cast<int>(blockIdx.y), block = static_cast<int>(blockIdx.x / 2);
   if (blockIdx.x % 2 == 0) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arguments of the kernels: the host fills one in, and the launch copies it to the GPU. Both sides compile this file. It is the
-// beginning of the source that NVRTC gets, which knows no header.
+// The arguments of the kernels: the host fills one in, and the launch copies it to the GPU. Both
+// sides compile this file. It is the beginning of the source that NVRTC gets, which knows no
+// header.
 #ifndef ALTORCH_DEVICE_KERNELS_JOBS
 #define ALTORCH_DEVICE_KERNELS_JOBS
 
-// Each side has its own names for the same numbers: <cstdint> says `long`, CUDA's atomic functions want `long long`.
+// Each side has its own names for the same numbers: <cstdint> says `long`, CUDA's atomic functions
+// want `long long`.
 #ifdef __CUDACC__
 namespace altorch::kernels {
 using i64 = long long;
@@ -37,9 +39,10 @@ struct DeviceReduction {
   double factor = 1.0;
 };
 
-// One small collective in one kernel per rank, by the LL protocol: see kernels/ll.cuh. An element of a move is a
-// byte. A word has 8 bytes, of which 4 are data. A slot is where one rank writes for another rank, or for all ranks. It
-// has a half for even exchanges and a half for odd ones, and each half has a region for each thread block.
+// One small collective in one kernel per rank, by the LL protocol: see kernels/ll.cuh. An element
+// of a move is a byte. A word has 8 bytes, of which 4 are data. A slot is where one rank writes for
+// another rank, or for all ranks. It has a half for even exchanges and a half for odd ones, and
+// each half has a region for each thread block.
 struct LlExchange {
   static constexpr int kMostBlocks = 64;  // all blocks of a kernel that waits must run at once
 
@@ -65,8 +68,8 @@ struct LlExchange {
   kernels::u64 poison = ~kernels::u64{0};  // stands in the result where a part has not come (poison_of())
 };
 
-// A small all_reduce of rows of floating-point numbers, and the RMS norm after it, in one kernel: see
-// kernels/ll_norm.cuh. The exchange's output gets the rows divided by their root mean square.
+// A small all_reduce of rows of floating-point numbers, and the RMS norm after it, in one kernel:
+// see kernels/ll_norm.cuh. The exchange's output gets the rows divided by their root mean square.
 struct NormedSum {
   LlExchange exchange;             // regions hold the rows of a block
   const void* residual = nullptr;  // is added to the sum
@@ -76,7 +79,8 @@ struct NormedSum {
   double epsilon = 0;              // is added to the mean square
 };
 
-// An exchange of blocks between this rank and other ranks, with slots as in LlExchange: see kernels/pairs.cuh.
+// An exchange of blocks between this rank and other ranks, with slots as in LlExchange: see
+// kernels/pairs.cuh.
 struct PairExchange {
   static constexpr int kMost = 16;
   struct Pair {
@@ -97,8 +101,9 @@ struct PairExchange {
   int reserved = 0;
 };
 
-// The slots of ranks for data of any size, in memory of their GPUs: see kernels/rounds.cuh. By rank; null for this rank itself,
-// but for some flags. Flags, by block: data has arrived; then, but not for two-shot reductions: data has been pulled.
+// The slots of ranks for data of any size, in memory of their GPUs: see kernels/rounds.cuh. By
+// rank; null for this rank itself, but for some flags. Flags, by block: data has arrived; then, but
+// not for two-shot reductions: data has been pulled.
 struct BulkSlots {
   static constexpr int kMostRanks = 16;
   static constexpr int kMostBlocks = 64;               // of one kind
@@ -118,7 +123,8 @@ struct TwoShotReduce {
   BulkSlots slots;
   const void* input = nullptr;
   void* output = nullptr;
-  // In elements: of the vector; of a share, at most; from a rank's share to the next one's; from a tile to the next.
+  // In elements: of the vector; of a share, at most; from a rank's share to the next one's; from a
+  // tile to the next.
   kernels::i64 count = 0, share = 0, stride = 0, step = 0;
   kernels::i64 tiles = 0;
   int goes_to = kAll, blocks = 0;
@@ -127,8 +133,8 @@ struct TwoShotReduce {
   kernels::u64 poison = ~kernels::u64{0};  // as in LlExchange
 };
 
-// One-shot reduction: each rank pulls its slice (a block, or everything) from all ranks and reduces it. It has flags of its own,
-// and four counters per block (kernels/one_shot.cuh).
+// One-shot reduction: each rank pulls its slice (a block, or everything) from all ranks and reduces
+// it. It has flags of its own, and four counters per block (kernels/one_shot.cuh).
 struct OneShotReduce {
   BulkSlots slots;
   const void* input = nullptr;
@@ -141,8 +147,9 @@ struct OneShotReduce {
   kernels::u64 poison = ~kernels::u64{0};  // as in LlExchange
 };
 
-// Pairwise exchange: blocks between this rank and each other rank, and its own block, in bytes. `chunk`: bytes that move at once,
-// at most a part. Counters, by rank and block: what was pushed, what was pulled, and two more (kernels/exchange.cuh).
+// Pairwise exchange: blocks between this rank and each other rank, and its own block, in bytes.
+// `chunk`: bytes that move at once, at most a part. Counters, by rank and block: what was pushed,
+// what was pulled, and two more (kernels/exchange.cuh).
 struct Exchange {
   BulkSlots slots;
   const void* input[BulkSlots::kMostRanks] = {};
@@ -155,13 +162,14 @@ struct Exchange {
       {};  // 1: what is sent and what is taken are the same memory, all of it
 };
 
-// The slots of warps for the LL128 protocol: see kernels/ll128.cuh. By rank, with none for this rank. Only among linked GPUs
-// (CudaDevice::links).
+// The slots of warps for the LL128 protocol: see kernels/ll128.cuh. By rank, with none for this
+// rank. Only among linked GPUs (CudaDevice::links).
 struct Ll128Slots {
   static constexpr int kMostRanks = 16;
   static constexpr int kMostBlocks = 72;  // with a unit for each warp they hold 1 MiB of data
   static constexpr int kWarpsOfBlock = 16;
-  // The threads of a block as the GPU runs it: if it has fewer than kThreads, so many more blocks run.
+  // The threads of a block as the GPU runs it: if it has fewer than kThreads, so many more blocks
+  // run.
   static constexpr int kThreads = 32 * kWarpsOfBlock, kFewestThreads = kThreads / 4;
   static constexpr kernels::i64 kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // a warp's slots; a unit's data
   kernels::u64* theirs[kMostRanks] = {};              // this rank's slots in their memory
@@ -180,16 +188,18 @@ struct Ll128Reduce {
   // How many units of Ll128Slots::kUnitBytes each of `counts` takes: see count_units().
   int units[Ll128Slots::kMostRanks] = {}, most_units = 0;
   static constexpr int kToAll = -1, kToNone = -2;
-  // blocks: of Ll128Slots::kWarpsOfBlock warps, the same on every rank. threads: of a block as the GPU runs it.
+  // blocks: of Ll128Slots::kWarpsOfBlock warps, the same on every rank. threads: of a block as the
+  // GPU runs it.
   int blocks = 1, threads = Ll128Slots::kThreads;
-  // The rank that each rank pushes its reduced share to, or all ranks, or no rank. A receiving rank stores the share
-  // of rank r at begins[r] of its output. Only among more than two ranks.
+  // The rank that each rank pushes its reduced share to, or all ranks, or no rank. A receiving rank
+  // stores the share of rank r at begins[r] of its output. Only among more than two ranks.
   int passed_to = kToNone, scaled = 0;
   double factor = 1.0;
   kernels::u64 poison = ~kernels::u64{0};  // as in LlExchange
 };
 
-// As Exchange, by LL128. blocks[r]: rank r uses the same number for this rank; 0: nothing moves between them.
+// As Exchange, by LL128. blocks[r]: rank r uses the same number for this rank; 0: nothing moves
+// between them.
 struct Ll128Exchange {
   Ll128Slots slots;
   const void* input[Ll128Slots::kMostRanks] = {};
@@ -224,8 +234,8 @@ struct WindowMove {
   const unsigned* ended = nullptr;  // not 0: leave everything as it is
 };
 
-// A wait for one more signal than was taken before. It reports its end to the host. With `begun` it reports only if
-// it takes long, and then its beginning, too.
+// A wait for one more signal than was taken before. It reports its end to the host. With `begun` it
+// reports only if it takes long, and then its beginning, too.
 struct WindowWait {
   const unsigned* raised = nullptr;
   WindowCount* taken = nullptr;

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small collectives in one kernel per rank, by the LL protocol, as in NCCL: a word has 4 bytes of data and the 4-byte number of
-// the exchange, and is written by one store. A rank writes its words into send slots, which are the receive slots of its
-// peers. A peer that reads the number has the data, so no flag is needed. In pinned memory that the ranks share, a rank has
-// one send slot for all peers; in GPU memory it has one for each peer. Include after numbers.cuh.
+// Small collectives in one kernel per rank, by the LL protocol, as in NCCL: a word has 4 bytes of
+// data and the 4-byte number of the exchange, and is written by one store. A rank writes its words
+// into send slots, which are the receive slots of its peers. A peer that reads the number has the
+// data, so no flag is needed. In pinned memory that the ranks share, a rank has one send slot for
+// all peers; in GPU memory it has one for each peer. Include after numbers.cuh.
 //
-// The numbers are counted on the device, so that a captured call can be replayed. Each thread block counts its own exchanges
-// and has a region of its own in every slot. Block b of a rank exchanges only with block b of other ranks, so blocks of one
-// rank do not wait for each other. A slot has two halves, used in turn. Two are enough: in each exchange each block sends at
-// least one word to each rank and waits for one word from each rank, so no rank is two exchanges ahead of another.
+// The numbers are counted on the device, so that a captured call can be replayed. Each thread block
+// counts its own exchanges and has a region of its own in every slot. Block b of a rank exchanges
+// only with block b of other ranks, so blocks of one rank do not wait for each other. A slot has
+// two halves, used in turn. Two are enough: in each exchange each block sends at least one word to
+// each rank and waits for one word from each rank, so no rank is two exchanges ahead of another.
 
 #ifndef AL_PAUSE
 #define AL_PAUSE()
 #endif
-// A thread block: the index of a thread, a barrier, whether a condition holds for all threads, and an object that
-// they share. Tests bring blocks of their own.
+// A thread block: the index of a thread, a barrier, whether a condition holds for all threads, and
+// an object that they share. Tests bring blocks of their own.
 #ifdef __CUDACC__
 #define AL_THREADS blockDim.x
 #define AL_THREAD threadIdx.x
@@ -59,7 +61,8 @@ AL_DEVICE bool is_set(const unsigned* aborted) {
 #endif
 }
 
-// After 0xFFFFFFFF, which is odd, comes 2: it is even, so that the two halves still alternate, and it is not 0.
+// After 0xFFFFFFFF, which is odd, comes 2: it is even, so that the two halves still alternate, and
+// it is not 0.
 AL_DEVICE unsigned next_number(unsigned last) { return last == 0xFFFFFFFFu ? 2 : last + 1; }
 
 // The offset of a block's words of this exchange from the beginning of a slot.
@@ -67,7 +70,8 @@ AL_DEVICE i64 words_of(unsigned exchange, i64 half, i64 region, i64 block) {
   return (exchange & 1) * half + block * region;
 }
 
-// A range of units. part_of() gives each block the same number of units; the last blocks may have fewer.
+// A range of units. part_of() gives each block the same number of units; the last blocks may have
+// fewer.
 struct Range {
   i64 begin, end;
 };
@@ -87,7 +91,8 @@ AL_DEVICE bool take_word(const u64* at, unsigned exchange, const unsigned* abort
     AL_PAUSE();
   }
 }
-// An element and the words that hold it: several elements to a word, or several words to an element.
+// An element and the words that hold it: several elements to a word, or several words to an
+// element.
 template <class Stored>
 union Words {
   static constexpr int kWords = sizeof(Stored) < 4 ? 1 : sizeof(Stored) / 4;
@@ -113,7 +118,8 @@ AL_DEVICE void store_four(void* at, unsigned four) {
   __builtin_memcpy(at, &four, sizeof four);
 #endif
 }
-// Whether the elements of a unit can move as one word. `left`: how many elements of the vector are left.
+// Whether the elements of a unit can move as one word. `left`: how many elements of the vector are
+// left.
 template <class Stored>
 AL_DEVICE bool goes_whole(const Stored* at, i64 left) {
   return Words<Stored>::kElements > 1 && left >= Words<Stored>::kElements &&
@@ -148,8 +154,8 @@ AL_DEVICE i64 whole_units(const Stored* vector, i64 count) {
 template <class Stored>
 constexpr int kUnitsAtOnce = Words<Stored>::kWords > 2 ? 1 : 4 / Words<Stored>::kWords;
 
-// Loads units of this rank's input, `first` elements from its beginning, `stride` apart. Several units at once must
-// be whole.
+// Loads units of this rank's input, `first` elements from its beginning, `stride` apart. Several
+// units at once must be whole.
 template <class Number, int kAtOnce>
 AL_DEVICE void own_units(const LlExchange& job, i64 first, i64 unit, i64 stride,
                          Words<typename Number::Stored> (&own)[kAtOnce]) {
@@ -196,8 +202,8 @@ AL_DEVICE Range units_of(const LlExchange& job, const Turn& turn) {
   return part_of((job.count + Unit::kElements - 1) / Unit::kElements, turn.block, turn.blocks);
 }
 
-// Calls act(Several<n>(), first) for the units of a range that belong to this thread: n units, AL_THREADS apart. n is kAtOnce
-// while so many whole units are left, then 1.
+// Calls act(Several<n>(), first) for the units of a range that belong to this thread: n units,
+// AL_THREADS apart. n is kAtOnce while so many whole units are left, then 1.
 template <int kNumber>
 struct Several {
   static constexpr int kAtOnce = kNumber;
@@ -213,7 +219,8 @@ AL_DEVICE void for_each_unit(const Range& units, i64 whole, const Act& act) {
   for (; at < units.end; at += AL_THREADS) act(Several<1>(), at);
 }
 
-// Writes these units of this rank's part into each send slot. A slot that gets no data gets one word with only the number.
+// Writes these units of this rank's part into each send slot. A slot that gets no data gets one
+// word with only the number.
 template <class Number>
 AL_DEVICE void send_units(const LlExchange& job, const Turn& turn, const Range& units) {
   using Stored = typename Number::Stored;
@@ -246,7 +253,8 @@ AL_DEVICE void send_units(const LlExchange& job, const Turn& turn) {
   send_units<Number>(job, turn, units_of<Number>(job, turn));
 }
 
-// Waits for units that a rank sends, `stride` apart, and loads them. Returns false if the call was aborted.
+// Waits for units that a rank sends, `stride` apart, and loads them. Returns false if the call was
+// aborted.
 template <class Stored, int kAtOnce>
 AL_DEVICE bool take_units(const u64* words, i64 unit, i64 stride, unsigned exchange,
                           const unsigned* aborted, Words<Stored> (&taken)[kAtOnce]) {
@@ -279,7 +287,8 @@ AL_DEVICE typename Number::Stored poisoned(const LlExchange& job) {
   return made.element;
 }
 
-// Waits for one word from each rank from which this block has taken no data, so that no rank gets two exchanges ahead.
+// Waits for one word from each rank from which this block has taken no data, so that no rank gets
+// two exchanges ahead.
 AL_DEVICE void meet(const LlExchange& job, const Turn& turn, bool took, int first, int behind) {
   unsigned ignored;
   for (int rank = AL_THREAD; rank < job.number; rank += AL_THREADS) {
@@ -288,8 +297,8 @@ AL_DEVICE void meet(const LlExchange& job, const Turn& turn, bool took, int firs
   }
 }
 
-// Reduces units of all ranks, AL_THREADS apart, in the order of the ranks. `begin`: the first unit that the block has sent.
-// Returns false if the call was aborted.
+// Reduces units of all ranks, AL_THREADS apart, in the order of the ranks. `begin`: the first unit
+// that the block has sent. Returns false if the call was aborted.
 template <class Number, class Operator, int kAtOnce, int kElements>
 AL_DEVICE bool reduce_units(const LlExchange& job, const Turn& turn, i64 first, i64 begin,
                             typename Number::Computed (&sums)[kAtOnce][kElements]) {

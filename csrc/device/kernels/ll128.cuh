@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The LL128 protocol, as in NCCL. A warp pushes lines of 128 bytes: 120 bytes of data, then 8 bytes with the number of the
-// round. Between linked GPUs (CudaDevice::links), a line that a warp stores in one instruction becomes visible in the order of
-// its addresses. So a reader that sees the number may load the data: the protocol needs no flag and no fence. No hardware
-// documentation promises this; NCCL relies on it, too. Include after exchange.cuh.
+// The LL128 protocol, as in NCCL. A warp pushes lines of 128 bytes: 120 bytes of data, then 8 bytes
+// with the number of the round. Between linked GPUs (CudaDevice::links), a line that a warp stores
+// in one instruction becomes visible in the order of its addresses. So a reader that sees the
+// number may load the data: the protocol needs no flag and no fence. No hardware documentation
+// promises this; NCCL relies on it, too. Include after exchange.cuh.
 //
-// Each warp has slots of its own, and exchanges rounds with the warp of the same index on other ranks: it never waits for a
-// thread block. It has four slots with each other rank, used in turn, and pushes one round ahead of the round that it reads. In
-// each round it pushes at least one line to each rank, and reads one from each rank. So a warp that has read round n knows that
-// the other ranks have read round n - 2, and may reuse that round's slot for round n + 2.
+// Each warp has slots of its own, and exchanges rounds with the warp of the same index on other
+// ranks: it never waits for a thread block. It has four slots with each other rank, used in turn,
+// and pushes one round ahead of the round that it reads. In each round it pushes at least one line
+// to each rank, and reads one from each rank. So a warp that has read round n knows that the other
+// ranks have read round n - 2, and may reuse that round's slot for round n + 2.
 //
-// Abort is sticky: after it a rank must not push in later calls, because its data would be incomplete.
+// Abort is sticky: after it a rank must not push in later calls, because its data would be
+// incomplete.
 //
-// Few warps run, and each runs once through its rounds, so each instruction between two of its loads costs time. A warp
-// computes the addresses of its peer once (Ll128Peer), and aligned vectors (WholePacks) take the shortest way.
+// Few warps run, and each runs once through its rounds, so each instruction between two of its
+// loads costs time. A warp computes the addresses of its peer once (Ll128Peer), and aligned vectors
+// (WholePacks) take the shortest way.
 
-// A warp has 32 lanes, one per thread. Host tests run all of them in one thread. AL_APART: rare code, not inlined, so that it
-// does not lengthen the code around it.
+// A warp has 32 lanes, one per thread. Host tests run all of them in one thread. AL_APART: rare
+// code, not inlined, so that it does not lengthen the code around it.
 #ifdef __CUDACC__
 #define AL_LANES 1
 #define AL_LANE(i) (threadIdx.x % 32)
@@ -34,10 +38,12 @@
 
 namespace altorch::kernels {
 
-// How many rounds a warp pushes ahead. Three make 16 MiB between two H100s slower: 71 us, not 64 (docs/benchmarks.md).
+// How many rounds a warp pushes ahead. Three make 16 MiB between two H100s slower: 71 us, not 64
+// (docs/benchmarks.md).
 constexpr int kAhead = 1;
-// A unit is 60 packs p[i] of 16 bytes, in two rows of four lines. Each lane of a warp stores 16 bytes in each row. Every eighth
-// lane carries the number (#) at the end of its lines, and has one pack, in two halves. Every other lane has two packs.
+// A unit is 60 packs p[i] of 16 bytes, in two rows of four lines. Each lane of a warp stores 16
+// bytes in each row. Every eighth lane carries the number (#) at the end of its lines, and has one
+// pack, in two halves. Every other lane has two packs.
 //
 //   lane      0      1    ...    6          7          8    ...       31
 //   row 0   p[0]   p[1]   ...  p[6]   p[56].low  #   p[7]   ...  p[59].low  #
@@ -78,7 +84,8 @@ AL_DEVICE Halves load_halves(const u64* at) {
   return found;
 }
 
-// A warp: its index among the warps that divide the data between the same ranks, and the number of these warps.
+// A warp: its index among the warps that divide the data between the same ranks, and the number of
+// these warps.
 struct Warp {
   int index, number;
 };
@@ -98,7 +105,8 @@ AL_DEVICE int rounds_for(int units, const Warp& warp) {
 AL_DEVICE u64& number_at(const Ll128Slots& slots, int peer, int warp) {
   return slots.numbers[static_cast<i64>(peer) * slots.warps + warp];
 }
-// A warp's state with one other rank: its slots there and here, and the number of the call's first round.
+// A warp's state with one other rank: its slots there and here, and the number of the call's first
+// round.
 struct Ll128Peer {
   u64* theirs;
   const u64* mine;
@@ -232,8 +240,9 @@ AL_DEVICE void WholePacks::store_all(void* data, i64 bytes, int unit, int lane, 
   if (first_pack(lane) != within && !is_second) return;
   store_pack(static_cast<unsigned char*>(data) + last * 16LL, bytes % 16, is_second ? given.second : given.first);
 }
-// The incomplete last pack is stored separately, so that the loop has no test for it. Returns the index, among this warp's
-// units, of the unit that has this pack; -kUnitsOfRound if all packs are complete, or another warp has that unit.
+// The incomplete last pack is stored separately, so that the loop has no test for it. Returns the
+// index, among this warp's units, of the unit that has this pack; -kUnitsOfRound if all packs are
+// complete, or another warp has that unit.
 AL_DEVICE int turn_of_end(i64 bytes, const Warp& warp) {
   const int unit = static_cast<int>(bytes / 16) / kUnitPacks;
   return bytes % 16 == 0 || unit % warp.number != warp.index ? -kUnitsOfRound : unit / warp.number;
@@ -273,8 +282,9 @@ AL_DEVICE void push_lines(u64* words, u64 number, const LanePacks (&packs)[AL_LA
                    numbered ? number : own.second.high);
   }
 }
-// Pushes the units of a round to one rank. `here`: this rank has not aborted, first as this lane sees it, then agreed among
-// all lanes. An aborted rank pushes nothing. The load of the abort flag overlaps with the loads of data.
+// Pushes the units of a round to one rank. `here`: this rank has not aborted, first as this lane
+// sees it, then agreed among all lanes. An aborted rank pushes nothing. The load of the abort flag
+// overlaps with the loads of data.
 template <class Packs>
 AL_DEVICE void push_units(const Ll128Peer& peer, const Packs& vector, const Warp& warp, int round, bool& here) {
   const u64 number = peer.number + static_cast<u64>(round);
@@ -315,7 +325,8 @@ AL_DEVICE bool await_units(const Ll128Peer& peer, const Warp& warp, int round, i
     AL_PAUSE();
   }
 }
-// Loads a unit that has arrived. It loads again, since the loads that saw the number may hold older data.
+// Loads a unit that has arrived. It loads again, since the loads that saw the number may hold older
+// data.
 AL_DEVICE LanePacks taken_unit(const u64* words, int lane) {
   const Halves first = load_halves(words + lane * 2), second = load_halves(words + kRowWords + lane * 2);
   if (carries_number(lane)) return {{first.low, second.low}, {0, 0}};
@@ -327,7 +338,8 @@ AL_DEVICE LanePacks take_unit(const Ll128Peer& peer, int round, int place, int l
 // What an aborted call stores in place of data.
 AL_DEVICE LanePacks poisoned_packs(u64 pattern) { return {{pattern, pattern}, {pattern, pattern}}; }
 
-// Whether a warp of this rank has aborted, in this call or before. It is kept where the rank would count rounds with itself.
+// Whether a warp of this rank has aborted, in this call or before. It is kept where the rank would
+// count rounds with itself.
 AL_DEVICE bool has_aborted(const Ll128Slots& slots) { return load_word(&number_at(slots, slots.rank, 0)) != 0; }
 
 // Called after all rounds with the ranks first to behind - 1. `here`: not aborted.

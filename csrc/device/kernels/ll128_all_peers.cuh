@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One LL128 round with all other ranks at once: a warp issues its loads for several ranks together, and polls several ranks
-// together. One unit for each rank. Include after ll128.cuh.
+// One LL128 round with all other ranks at once: a warp issues its loads for several ranks together,
+// and polls several ranks together. One unit for each rank. Include after ll128.cuh.
 
 namespace altorch::kernels {
 
-// How many ranks a warp loads units for at once; and how many ranks its lanes poll at once, with eight lines each.
+// How many ranks a warp loads units for at once; and how many ranks its lanes poll at once, with
+// eight lines each.
 constexpr int kTogether = 3, kPolled = 4;
 
-// The slots of a warp with all other ranks: where they begin, and the number of the next round with each rank (one per lane).
+// The slots of a warp with all other ranks: where they begin, and the number of the next round with
+// each rank (one per lane).
 struct WithAll {
   const Ll128Slots& slots;
   int begin;
@@ -26,16 +28,17 @@ struct WithAll {
   AL_DEVICE int place(u64 number) const {
     return begin + static_cast<int>(static_cast<unsigned>(number) % kSlots) * static_cast<int>(kRoundWords);
   }
-  // The other ranks, beginning with the next higher one, so that ranks do not all push to the same rank first. After the last
-  // one comes this rank itself, which avoids branches.
+  // The other ranks, beginning with the next higher one, so that ranks do not all push to the same
+  // rank first. After the last one comes this rank itself, which avoids branches.
   AL_DEVICE int other(int turn) const {
     const int rank = slots.rank + (turn < slots.number ? turn : 0);
     return rank < slots.number ? rank : rank - slots.number;
   }
 };
 
-// Pushes a unit to each other rank, or only a line with the number if there is no unit for it. `here`: as in push_units().
-// holds(rank): whether there is a unit; load(rank, lane): a lane's part of it.
+// Pushes a unit to each other rank, or only a line with the number if there is no unit for it.
+// `here`: as in push_units(). holds(rank): whether there is a unit; load(rank, lane): a lane's part
+// of it.
 template <class Holds, class Load>
 AL_DEVICE void push_to_all(const WithAll& all, int turn, bool& here, const Holds& holds, const Load& load) {
   for (int first = 1; first < all.slots.number; first += kTogether) {
@@ -55,8 +58,8 @@ AL_DEVICE void push_to_all(const WithAll& all, int turn, bool& here, const Holds
   }
 }
 
-// Waits for a round of all other ranks: a unit from each rank for which holds(rank) is true, and from the others a line with
-// the number. Returns false if the call was aborted.
+// Waits for a round of all other ranks: a unit from each rank for which holds(rank) is true, and
+// from the others a line with the number. Returns false if the call was aborted.
 template <class Holds>
 AL_DEVICE bool await_all(const WithAll& all, int turn, const Holds& holds) {
   const Ll128Slots& slots = all.slots;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// LL128 exchange of blocks between pairs of ranks, for collectives that move data. Include after ll128.cuh.
+// LL128 exchange of blocks between pairs of ranks, for collectives that move data. Include after
+// ll128.cuh.
 
 namespace altorch::kernels {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-shot LL128 reduction: each rank reads the parts of all ranks for what it needs (its block, or everything), and reduces
-// them. Include after ll128.cuh.
+// One-shot LL128 reduction: each rank reads the parts of all ranks for what it needs (its block, or
+// everything), and reduces them. Include after ll128.cuh.
 
 namespace altorch::kernels {
 
@@ -75,7 +75,8 @@ AL_DEVICE Halves pack_of(Sums<Number>& sums, int number) {
   return __builtin_bit_cast(Halves, made);
 }
 
-// Run by one warp, between two ranks. A lane issues all its loads at once; those of its own part overlap with the wait.
+// Run by one warp, between two ranks. A lane issues all its loads at once; those of its own part
+// overlap with the wait.
 template <class Number, class Operator, bool kMean, class Packs>
 AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
   const Ll128Slots& slots = job.slots;

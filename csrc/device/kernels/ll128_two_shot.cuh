@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// LL128 reduction among more than two ranks. One-shot: each rank reduces what it needs. Two-shot: each rank reduces a share,
-// and pushes the result to all ranks, or to one. Include after ll128_reduce.cuh and ll128_all_peers.cuh.
+// LL128 reduction among more than two ranks. One-shot: each rank reduces what it needs. Two-shot:
+// each rank reduces a share, and pushes the result to all ranks, or to one. Include after
+// ll128_reduce.cuh and ll128_all_peers.cuh.
 //
-// Two-shot alternates rounds of parts and rounds of results. A rank pushes its next part before it reads the results of the
-// round before, so that both are in flight. It reuses a slot after all ranks have begun a round that follows the read of it.
+// Two-shot alternates rounds of parts and rounds of results. A rank pushes its next part before it
+// reads the results of the round before, so that both are in flight. It reuses a slot after all
+// ranks have begun a round that follows the read of it.
 
 namespace altorch::kernels {
 
-// Whether shares are pushed after the reduction (Ll128Reduce::passed_to), and whether `rank` gets them.
+// Whether shares are pushed after the reduction (Ll128Reduce::passed_to), and whether `rank` gets
+// them.
 AL_DEVICE bool is_passed_on(const Ll128Reduce& job) { return job.passed_to != Ll128Reduce::kToNone; }
 AL_DEVICE bool is_passed_to(const Ll128Reduce& job, int rank) {
   return job.passed_to == Ll128Reduce::kToAll || job.passed_to == rank;
@@ -49,8 +52,8 @@ AL_DEVICE void take_shares(const Ll128Reduce& job, const WithAll& all, int turn,
   }
 }
 
-// Reduces a unit of this rank's share from the parts of all ranks, in the order of the ranks. The loads of two parts are in
-// flight at once.
+// Reduces a unit of this rank's share from the parts of all ranks, in the order of the ranks. The
+// loads of two parts are in flight at once.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_parts(const WithAll& all, int turn, const LanePacks (&own)[AL_LANES], LanePacks (&result)[AL_LANES]) {
   constexpr int kPair = 2;
@@ -128,7 +131,8 @@ AL_DEVICE void reduce_ll128(const Ll128Reduce& job, const Warp& warp) {
 }
 
 #ifdef __CUDACC__
-// Lets the next kernel of the stream launch (programmatic dependent launch) when no warp of this block waits any more.
+// Lets the next kernel of the stream launch (programmatic dependent launch) when no warp of this
+// block waits any more.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void run_ll128_reduce(const Ll128Reduce& job) {
   reduce_ll128<Number, Operator, kMean>(job, {own_warp(), job.blocks * kWarpsOfBlock});

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An all_reduce and the RMS norm that follows it in a layer of a transformer, in one kernel: the sum is added to the
-// residual of the layer before, and each row of that is divided by its root mean square. Ranks post and take words as
-// in ll.cuh. Include after ll.cuh. A thread block has whole rows, so no thread block waits for another one of
-// the same rank.
+// An all_reduce and the RMS norm that follows it in a layer of a transformer, in one kernel: the
+// sum is added to the residual of the layer before, and each row of that is divided by its root
+// mean square. Ranks post and take words as in ll.cuh. Include after ll.cuh. A thread block has
+// whole rows, so no thread block waits for another one of the same rank.
 //
-// Each result is narrowed as if each step were a kernel of its own, so the sums are the same as those of all_reduce
-// and +.
+// Each result is narrowed as if each step were a kernel of its own, so the sums are the same as
+// those of all_reduce and +.
 
 // The lanes of a warp add among themselves. On the host each thread is a warp of one lane.
 #ifdef __CUDACC__
@@ -16,7 +16,8 @@
 
 namespace altorch::kernels {
 
-// The sum over all threads of the block. All threads add in the same order, so they get the same bits.
+// The sum over all threads of the block. All threads add in the same order, so they get the same
+// bits.
 template <class Value>
 AL_DEVICE Value sum_of_block(Value own) {
   struct Partials {
@@ -34,8 +35,8 @@ AL_DEVICE Value sum_of_block(Value own) {
   return sum;
 }
 
-// Computes and stores the sums of one row. Returns the sum of the squares of those elements that this thread has
-// computed.
+// Computes and stores the sums of one row. Returns the sum of the squares of those elements that
+// this thread has computed.
 template <class Number, class Operator>
 AL_DEVICE typename Number::Computed add_row(const NormedSum& job, const Turn& turn, i64 posted, const Range& row) {
   using Stored = typename Number::Stored;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The GPU kernels by name, and what defines them: a kernel is a function run_...() of the .cuh files, for a type and an
-// operator where it reduces.
+// The GPU kernels by name, and what defines them: a kernel is a function run_...() of the .cuh
+// files, for a type and an operator where it reduces.
 #pragma once
 
 #include <string>
@@ -35,7 +35,8 @@ Kernel poison_kernel();
 
 // Everything that they are made of.
 std::string kernel_source();
-// Those that a build with nvcc compiles ahead (cmake/Kernels.cmake): of the usual types and operators.
+// Those that a build with nvcc compiles ahead (cmake/Kernels.cmake): of the usual types and
+// operators.
 std::vector<Kernel> kernels_ahead();
 
 }  // namespace altorch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How elements are stored and computed on a GPU, and the operators on them: the semantics of
-// reduction/reduce.h once more, in the part of C++ that NVRTC knows without any header. The host compiles it
-// too, where tests compare both.
+// reduction/reduce.h once more, in the part of C++ that NVRTC knows without any header. The host
+// compiles it too, where tests compare both.
 
 #ifdef __CUDACC__
 #define AL_DEVICE __device__ inline
@@ -16,9 +16,10 @@
 #define AL_UNROLL
 #endif
 
-// A kernel may be put on the multiprocessors while the one before it in the stream still runs, and waits there until that
-// has ended: what a launch takes is hidden so. A kernel says from when on the next one may come: not while it waits for
-// another rank, for what is parked on a multiprocessor keeps others from it.
+// A kernel may be put on the multiprocessors while the one before it in the stream still runs, and
+// waits there until that has ended: what a launch takes is hidden so. A kernel says from when on
+// the next one may come: not while it waits for another rank, for what is parked on a
+// multiprocessor keeps others from it.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define AL_WAIT_FOR_PRIMARY() asm volatile("griddepcontrol.wait;" ::: "memory")
 #define AL_LAUNCH_DEPENDENTS() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
@@ -40,7 +41,8 @@ struct Plain {
   AL_DEVICE static T mean(T sum, int number) { return sum / static_cast<T>(number); }
 };
 
-// Computed as unsigned numbers at least as wide as int, so that they wrap; compared as what they are.
+// Computed as unsigned numbers at least as wide as int, so that they wrap; compared as what they
+// are.
 template <class T, class Wrapping>
 struct Integer {
   using Stored = T;

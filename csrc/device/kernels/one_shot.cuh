@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-shot reduction: each rank pulls its slice (a block, or everything) from all ranks and reduces it. Include after parts.cuh.
+// One-shot reduction: each rank pulls its slice (a block, or everything) from all ranks and reduces
+// it. Include after parts.cuh.
 
 namespace altorch::kernels {
 
-// Each rank pushes to each peer the slice of its input that the peer reduces. After each round it also raises a flag for
-// itself. The block that pulls waits for this flag, because its result may overwrite the input.
+// Each rank pushes to each peer the slice of its input that the peer reduces. After each round it
+// also raises a flag for itself. The block that pulls waits for this flag, because its result may
+// overwrite the input.
 AL_DEVICE Chunks chunks_for(const OneShotReduce& job, int rank, i64 block) {
   return {job.counts[rank], job.chunk, block, job.blocks};
 }
@@ -66,7 +68,8 @@ AL_DEVICE void pull_one_shot(const OneShotReduce& job, i64 block) {
 }
 
 #ifdef __CUDACC__
-// Even blocks push and odd blocks pull. So a block that other ranks wait for starts no later than a block that waits.
+// Even blocks push and odd blocks pull. So a block that other ranks wait for starts no later than a
+// block that waits.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void run_one_shot_reduce(const OneShotReduce& job) {
   const int block = static_cast<int>(blockIdx.x / 2);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blocks of data between pairs of ranks in one kernel per rank, by the LL protocol. Include after ll.cuh. Each pair has slots of
-// its own, and each thread block of a pair counts its own exchanges. Both ranks know both sizes, so they use the same number
-// of thread blocks.
+// Blocks of data between pairs of ranks in one kernel per rank, by the LL protocol. Include after
+// ll.cuh. Each pair has slots of its own, and each thread block of a pair counts its own exchanges.
+// Both ranks know both sizes, so they use the same number of thread blocks.
 //
-// Two halves for each direction, used in turn, are enough: in each exchange each thread block sends at least one word and
-// waits for one word of the peer.
+// Two halves for each direction, used in turn, are enough: in each exchange each thread block sends
+// at least one word and waits for one word of the peer.
 
 namespace altorch::kernels {
 
@@ -68,8 +68,8 @@ AL_DEVICE void copy_own(const PairExchange::Pair& pair, i64 block, i64 blocks) {
 }
 
 #ifdef __CUDACC__
-// A row of thread blocks for each pair. Blocks of equal size may be exchanged in place: a thread overwrites only what it has
-// sent.
+// A row of thread blocks for each pair. Blocks of equal size may be exchanged in place: a thread
+// overwrites only what it has sent.
 AL_DEVICE void run_exchange_pairs(const PairExchange& job) {
   const PairExchange::Pair& pair = job.pairs[blockIdx.y];
   if (!pair.numbers) return copy_own(pair, blockIdx.x, gridDim.x);

@@ -21,7 +21,8 @@ AL_DEVICE void begin_share(ShareJob& share, const Job& job) {
   share.results_number = 0;
 }
 
-// Reduces kAtOnce groups of elements, from `at` on, `stride` apart. Their loads are in flight at once.
+// Reduces kAtOnce groups of elements, from `at` on, `stride` apart. Their loads are in flight at
+// once.
 template <class Number, class Operator, bool kMean, class Group, int kAtOnce>
 AL_DEVICE void reduce_groups(const ShareJob& job, i64 at, i64 stride) {
   using Stored = typename Number::Stored;

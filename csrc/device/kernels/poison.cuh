@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Overwrites the result of an aborted call with the poison pattern, in the order of the stream, before later work can
-// read it. It runs after every call whose own kernels do not poison their results. If no call was aborted, it only
-// reads one word. Include after ll.cuh.
+// Overwrites the result of an aborted call with the poison pattern, in the order of the stream,
+// before later work can read it. It runs after every call whose own kernels do not poison their
+// results. If no call was aborted, it only reads one word. Include after ll.cuh.
 
 namespace altorch::kernels {
 

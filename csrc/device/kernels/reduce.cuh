@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reduces parts that lie in device and pinned memory, in the order of the ranks, in one pass: every part is
-// read once, half types stay float32 in between. After numbers.cuh.
+// Reduces parts that lie in device and pinned memory, in the order of the ranks, in one pass: every
+// part is read once, half types stay float32 in between. After numbers.cuh.
 
 namespace altorch::kernels {
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rounds in which a kernel pushes data into the memory of other ranks' GPUs, and pulls what they have pushed: flags, slots,
-// chunks. one_shot.cuh and exchange.cuh use them; two_shot.cuh has rounds of its own. Include after reduce.cuh, ll.cuh and
-// poison.cuh.
+// Rounds in which a kernel pushes data into the memory of other ranks' GPUs, and pulls what they
+// have pushed: flags, slots, chunks. one_shot.cuh and exchange.cuh use them; two_shot.cuh has
+// rounds of its own. Include after reduce.cuh, ll.cuh and poison.cuh.
 //
-// Each thread block has slots and flags of its own, and exchanges rounds with the block of the same index on other ranks. Some
-// blocks push and some pull, so that both directions are busy all the time. There are four slots, used in turn. One set of flags
-// says which rounds have arrived, a second set which rounds have been pulled.
+// Each thread block has slots and flags of its own, and exchanges rounds with the block of the same
+// index on other ranks. Some blocks push and some pull, so that both directions are busy all the
+// time. There are four slots, used in turn. One set of flags says which rounds have arrived, a
+// second set which rounds have been pulled.
 //
 // Abort is sticky: a flag raised after an abort could be matched with the aborted call.
 
 namespace altorch::kernels {
 
-// Rounds are counted, and every fourth one uses the same slot, also when the counter wraps. A block that has aborted stores
-// this in place of its last number.
+// Rounds are counted, and every fourth one uses the same slot, also when the counter wraps. A block
+// that has aborted stores this in place of its last number.
 constexpr unsigned kAborted = 0xFFFFFFFFu;
 AL_DEVICE unsigned next_round(unsigned last) { return last == 0xFFFFFFFBu ? 0 : last + 1; }
 AL_DEVICE unsigned fourth_before(unsigned round) { return round <= 3 ? round - 8 : round - 4; }
@@ -25,7 +26,8 @@ AL_DEVICE void raise_flag(unsigned* flag, unsigned number) {
 #endif
 }
 
-// Returns false if the call was aborted. `aborted` is null where the same kernel raises the flag in any case.
+// Returns false if the call was aborted. `aborted` is null where the same kernel raises the flag in
+// any case.
 AL_DEVICE bool await_flag(const unsigned* flag, unsigned number, const unsigned* aborted) {
   for (int polls = 1;; ++polls) {
 #ifdef __CUDACC__
@@ -68,8 +70,8 @@ AL_DEVICE void copy_bytes(void* to, const void* from, i64 bytes) {
   copy_units<unsigned char>(to, from, wide, bytes);
 }
 
-// Called by all threads of a block. Raises this rank's flag at each of the ranks first to behind - 1, after all that the
-// block has stored. Skips a rank that has no flag.
+// Called by all threads of a block. Raises this rank's flag at each of the ranks first to behind -
+// 1, after all that the block has stored. Skips a rank that has no flag.
 AL_DEVICE void tell(const BulkSlots& slots, i64 flag, unsigned number, int first, int behind) {
   AL_SYNCHRONIZE();
   for (int rank = first + static_cast<int>(AL_THREAD); rank < behind; rank += static_cast<int>(AL_THREADS))
@@ -88,8 +90,9 @@ AL_DEVICE i64 slot_at(const BulkSlots& slots, i64 block, unsigned number) {
   return (number % 4 * slots.blocks + block) * slots.part;
 }
 
-// Runs the rounds in which a block pushes to the ranks first to behind - 1. Calls push(round, offset of the slot), with rounds
-// from 0. Returns the number of the last round, or kAborted if the call was aborted.
+// Runs the rounds in which a block pushes to the ranks first to behind - 1. Calls push(round,
+// offset of the slot), with rounds from 0. Returns the number of the last round, or kAborted if the
+// call was aborted.
 template <class Push>
 AL_DEVICE unsigned push_rounds(const BulkSlots& slots, i64 block, unsigned number, i64 rounds, int first,
                                int behind, const Push& push) {
@@ -102,7 +105,8 @@ AL_DEVICE unsigned push_rounds(const BulkSlots& slots, i64 block, unsigned numbe
   }
   return number;
 }
-// As push_rounds(), for the rounds in which the block pulls from these ranks. `taken`: how many rounds were pulled.
+// As push_rounds(), for the rounds in which the block pulls from these ranks. `taken`: how many
+// rounds were pulled.
 template <class Take>
 AL_DEVICE unsigned take_rounds(const BulkSlots& slots, i64 block, unsigned number, i64 rounds, int first,
                                int behind, i64& taken, const Take& take) {

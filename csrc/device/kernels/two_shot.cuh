@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two-shot reduction: each rank reduces a share of every tile, and pushes the result to all ranks, or to one. Include after
-// parts.cuh.
+// Two-shot reduction: each rank reduces a share of every tile, and pushes the result to all ranks,
+// or to one. Include after parts.cuh.
 //
-// It uses two slots in turn. A block that begins a round has seen all flags of the round before, and a rank raises that flag
-// only after it has pulled everything of the round before that one.
+// It uses two slots in turn. A block that begins a round has seen all flags of the round before,
+// and a rank raises that flag only after it has pulled everything of the round before that one.
 
 namespace altorch::kernels {
 
@@ -32,8 +32,9 @@ AL_DEVICE void poison_tiles(const TwoShotReduce& job, i64 first, bool takes_all)
   }
 }
 
-// The vector is divided into tiles, and each tile into one share per rank. A rank reduces its share of a tile from all parts,
-// and pushes the result at once. Other ranks pull it in the next round, together with the parts of the next tile.
+// The vector is divided into tiles, and each tile into one share per rank. A rank reduces its share
+// of a tile from all parts, and pushes the result at once. Other ranks pull it in the next round,
+// together with the parts of the next tile.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_two_shot(const TwoShotReduce& job, i64 block) {
   using Stored = typename Number::Stored;

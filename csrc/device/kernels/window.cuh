@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided access to memory of other ranks' GPUs, and the signals that announce it. Include after ll.cuh.
+// One-sided access to memory of other ranks' GPUs, and the signals that announce it. Include after
+// ll.cuh.
 //
-// Only a wait for a signal waits for another rank. The device counts signals and waits, so that a captured call can
-// be replayed. A signal adds 1 to a number in the memory of the waiting rank. If atomic operations do not reach that
-// memory, it stores how often it has signalled there. A wait counts how many signals it has taken. Several streams of
-// one rank may do so at the same time.
+// Only a wait for a signal waits for another rank. The device counts signals and waits, so that a
+// captured call can be replayed. A signal adds 1 to a number in the memory of the waiting rank. If
+// atomic operations do not reach that memory, it stores how often it has signalled there. A wait
+// counts how many signals it has taken. Several streams of one rank may do so at the same time.
 
 namespace altorch::kernels {
 
@@ -43,9 +44,9 @@ AL_DEVICE i64 linear_thread() { return 0; }
 AL_DEVICE i64 all_threads() { return 1; }
 #endif
 
-// Adds 1 to the count, and stores the new number in `shown`. The lock keeps the stores in order: a lower number after
-// a higher one would lose a signal. All threads that raise one count run on one device. `publishes`: a thread that
-// sees the new number also sees what was written before.
+// Adds 1 to the count, and stores the new number in `shown`. The lock keeps the stores in order: a
+// lower number after a higher one would lose a signal. All threads that raise one count run on one
+// device. `publishes`: a thread that sees the new number also sees what was written before.
 AL_DEVICE void count_up(WindowCount* count, unsigned* shown, bool publishes) {
   while (swapped(&count->raising, 0u, 1u) != 0) AL_PAUSE();
   if (publishes) {
@@ -92,7 +93,8 @@ AL_DEVICE void window_move(const WindowMove& job, i64 thread, i64 threads) {
   move_units<unsigned char>(job, thread, threads);
 }
 
-// A wait reports its beginning only after so many polls, because a report costs as much as a signal.
+// A wait reports its beginning only after so many polls, because a report costs as much as a
+// signal.
 constexpr unsigned kSoon = 128;  // polls
 
 struct WindowWaited {

@@ -18,8 +18,8 @@ std::size_t whole_pages(std::size_t bytes) { return rounded_up(bytes, kPage); }
 
 }  // namespace
 
-// The abort note comes first. Then come the posts, the flags of messages, the LL slots of small and pairwise exchanges, and
-// the data of posts and messages. Each part begins at a page.
+// The abort note comes first. Then come the posts, the flags of messages, the LL slots of small and
+// pairwise exchanges, and the data of posts and messages. Each part begins at a page.
 BoardOffsets::BoardOffsets(const BoardLayout& layout) {
   const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * (ranks - 1);
   posts = kPage;

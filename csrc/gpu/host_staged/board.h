@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The layout of the pinned memory that all ranks of a node share. It has slots where each rank posts its part of a
-// collective, slots for messages between two ranks, and flags by which GPUs tell each other their progress.
+// The layout of the pinned memory that all ranks of a node share. It has slots where each rank
+// posts its part of a collective, slots for messages between two ranks, and flags by which GPUs
+// tell each other their progress.
 //
-// Every rank computes the same layout, and counts rounds in the same way: all ranks take the slots in turn, because their
-// collectives come in the same order.
+// Every rank computes the same layout, and counts rounds in the same way: all ranks take the slots
+// in turn, because their collectives come in the same order.
 #pragma once
 
 #include <memory>
@@ -18,9 +19,9 @@
 
 namespace altorch {
 
-// The most bytes that a rank sends in a small exchange if NCCL could carry the call, too. Up to this size the exchange takes
-// at most some microseconds longer than NCCL, and mostly less, and the host needs half the time. Set by
-// benchmarks/cuda_collectives.py.
+// The most bytes that a rank sends in a small exchange if NCCL could carry the call, too. Up to
+// this size the exchange takes at most some microseconds longer than NCCL, and mostly less, and the
+// host needs half the time. Set by benchmarks/cuda_collectives.py.
 inline constexpr std::size_t kSmallBesideNccl = 64 << 10;
 
 struct BoardLayout {
@@ -32,7 +33,8 @@ struct BoardLayout {
   std::size_t ll_bytes = 32 << 10;          // what a rank may send in a small exchange
   int ll_blocks = LlExchange::kMostBlocks;  // thread blocks of its kernel
 
-  // The most bytes that a rank may send to one peer in a pairwise exchange; 0: there are too many ranks, or only one.
+  // The most bytes that a rank may send to one peer in a pairwise exchange; 0: there are too many
+  // ranks, or only one.
   std::size_t pair_bytes() const;
   LlSlotShape ll_shape() const;
   LlSlotShape pair_shape() const;
@@ -56,8 +58,8 @@ class Board {
 
   const BoardLayout& layout() const { return layout_; }
 
-  // The progress of a rank in a slot. posted: its part is there. reduced: it has reduced its share. done: it has read all
-  // that it needs from the slots of this number of all ranks.
+  // The progress of a rank in a slot. posted: its part is there. reduced: it has reduced its share.
+  // done: it has read all that it needs from the slots of this number of all ranks.
   struct Post {
     Flag posted, reduced, done;
   };
@@ -71,14 +73,14 @@ class Board {
   MessageSlot& message_slot(int from, int to, std::size_t slot) const;
   std::byte* message_data(int from, int to, std::size_t slot) const;
 
-  // The slot of `rank` for all ranks in small exchanges, and that of `from` for `to` in pairwise exchanges
-  // (gpu/ll_exchanges.h).
+  // The slot of `rank` for all ranks in small exchanges, and that of `from` for `to` in pairwise
+  // exchanges (gpu/ll_exchanges.h).
   std::uint64_t* ll_place(int rank) const;
   std::uint64_t* pair_place(int from, int to) const;
 
-  // Aborts on all ranks: raises every flag that this rank may wait for above the numbers of its last piece and of its last
-  // message, so that no stream is left waiting. To be repeated while streams are busy: a GPU that goes on may set its flags
-  // back.
+  // Aborts on all ranks: raises every flag that this rank may wait for above the numbers of its
+  // last piece and of its last message, so that no stream is left waiting. To be repeated while
+  // streams are busy: a GPU that goes on may set its flags back.
   void abort(const std::string& why, std::uint32_t pieces, std::uint32_t messages);
   // Why a rank aborted, or nothing.
   std::optional<std::string> aborted() const;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Carries operations on device memory through the host. Pieces go down into pinned memory, then to the other ranks as
-// operations of a group on host memory, over any transport, and up again. These stages overlap. The route needs neither
-// NCCL nor peer access nor a GPU per rank.
+// Carries operations on device memory through the host. Pieces go down into pinned memory, then to
+// the other ranks as operations of a group on host memory, over any transport, and up again. These
+// stages overlap. The route needs neither NCCL nor peer access nor a GPU per rank.
 //
 //   GPU, down:  wait(slot free) copy  raise(filled)
 //   host:                                      gate(filled) operation raise(carried)
 //   GPU, up:                                                               wait(carried) copy raise(free)
 //
-// All stages are enqueued at once, and flags in pinned memory hand a piece from one stage to the next. The host part is a
-// task of the carrier group behind a gate, so the engine takes care of order, deadlines, mismatches and dead peers. A task
-// that fails raises its flags all the same, so that no stream is left waiting.
+// All stages are enqueued at once, and flags in pinned memory hand a piece from one stage to the
+// next. The host part is a task of the carrier group behind a gate, so the engine takes care of
+// order, deadlines, mismatches and dead peers. A task that fails raises its flags all the same, so
+// that no stream is left waiting.
 #pragma once
 
 #include <atomic>
@@ -36,8 +37,8 @@ struct HostRelayOptions {
 
 class HostRelay : public GpuRoute {
  public:
-  // Collective. `carrier`: a group of the same ranks, which only this route uses. Throws Error(kUnsupported) without pinned
-  // memory, and Error(kTimeout) if a rank is missing.
+  // Collective. `carrier`: a group of the same ranks, which only this route uses. Throws
+  // Error(kUnsupported) without pinned memory, and Error(kTimeout) if a rank is missing.
   HostRelay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carrier,
             const HostRelayOptions& options);
   // The bytes of one slot, if enough pinned memory is available.

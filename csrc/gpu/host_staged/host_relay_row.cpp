@@ -12,8 +12,8 @@
 namespace altorch {
 namespace {
 
-// Up to so many bytes of a rank where ranks share a GPU: flags wait until it has switched between processes,
-// the host does not. Set by benchmarks/cuda_collectives.py.
+// Up to so many bytes of a rank where ranks share a GPU: flags wait until it has switched between
+// processes, the host does not. Set by benchmarks/cuda_collectives.py.
 constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
 
 const char* takes_small(const Operation& operation, const World& world) {

@@ -41,7 +41,8 @@ HostStaged::HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory
       sent_(static_cast<std::size_t>(size_), counted),
       taken_(static_cast<std::size_t>(size_), counted),
       messages_(counted) {
-  // A slot's flags are raised in order because all its pieces come up on one stream where no rank waits.
+  // A slot's flags are raised in order because all its pieces come up on one stream where no rank
+  // waits.
   const std::size_t slots = board_.layout().slots;
   if (slots % kLanes != 0 || slots + kLanes > SideStreams::kMost)
     throw Error(ErrorKind::kInvalidArgument, "a board has " + std::to_string(slots) + " slots");

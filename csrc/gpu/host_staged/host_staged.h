@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Carries operations on device memory among the ranks of one node, through pinned memory that all of them share. The GPUs do
-// all the work, and no host thread takes part.
+// Carries operations on device memory among the ranks of one node, through pinned memory that all
+// of them share. The GPUs do all the work, and no host thread takes part.
 //
 //   post     wait(done with the slot, all)  copy out  raise(posted)
 //   reduce   wait(posted, all)  copy in this rank's share of all parts, reduce it, copy the result out
 //            raise(reduced)
 //   collect  wait(reduced, all)  copy in the peers' results  raise(done)
 //
-// - Pieces go down (to the host) and up on different side streams. While one stream waits for a flag, others keep both
-//   directions of the bus busy. Pieces of a reduction go up on one stream per slot. If they are very many, they go down on
-//   the same streams.
-// - A collective of a single piece stays on the caller's stream. There a kernel reads the peers' parts across the bus,
-//   without copying them in first.
-// - A longer all_reduce is a reduce_scatter and an all_gather, whose pieces go down behind those of the reduce_scatter.
-//   Copies that mix both all the time reach only two thirds of the bus bandwidth.
-// - Small collectives, and small blocks between two ranks, take one kernel per rank. It sends a number beside every four
-//   bytes, and needs no flags.
-// - Reductions cut each piece into one share per rank. So every byte is reduced once, and crosses the bus of a GPU at most
-//   twice, for any number of ranks.
+// - Pieces go down (to the host) and up on different side streams. While one stream waits for a
+//   flag, others keep both directions of the bus busy. Pieces of a reduction go up on one stream
+//   per slot. If they are very many, they go down on the same streams.
+// - A collective of a single piece stays on the caller's stream. There a kernel reads the peers'
+//   parts across the bus, without copying them in first.
+// - A longer all_reduce is a reduce_scatter and an all_gather, whose pieces go down behind those of
+//   the reduce_scatter. Copies that mix both all the time reach only two thirds of the bus
+//   bandwidth.
+// - Small collectives, and small blocks between two ranks, take one kernel per rank. It sends a
+//   number beside every four bytes, and needs no flags.
+// - Reductions cut each piece into one share per rank. So every byte is reduced once, and crosses
+//   the bus of a GPU at most twice, for any number of ranks.
 // - Messages pass through separate slots for each pair of ranks.
 #pragma once
 
@@ -36,12 +37,14 @@ namespace altorch {
 
 class HostStaged : public GpuRoute {
  public:
-  // The elements of a piece of a vector collective: of the vector, or of each block. The result is the same on all ranks.
+  // The elements of a piece of a vector collective: of the vector, or of each block. The result is
+  // the same on all ranks.
   static std::int64_t step_of(const Operation& operation, int size, std::size_t slot_bytes);
 
   // `own_gpus`: a kernel may wait for another rank's kernel (World::co_resident()).
   // `scratch`: scratch_bytes() of the board's layout, on the device.
-  // `counted`: the number of pieces and messages to start from, for tests. The board's flags must be at that number.
+  // `counted`: the number of pieces and messages to start from, for tests. The board's flags must
+  // be at that number.
   HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus,
              std::uint64_t counted = 0);
   static std::size_t scratch_bytes(const BoardLayout& layout);
@@ -68,15 +71,17 @@ class HostStaged : public GpuRoute {
     std::byte* scratch;  // on the device, for the peers' parts; null: a kernel reads them where they lie
   };
 
-  // Streams for copies of one direction: while one stream waits for a flag or raises one, the other copies.
+  // Streams for copies of one direction: while one stream waits for a flag or raises one, the other
+  // copies.
   static constexpr std::size_t kLanes = 2;
-  // The streams of one collective: `downs` (0: each piece goes down on the stream on which it goes up), and then `ups`.
+  // The streams of one collective: `downs` (0: each piece goes down on the stream on which it goes
+  // up), and then `ups`.
   struct Lanes {
     SideStreams::Lanes streams;
     std::size_t downs, ups;
   };
-  // The pieces whose reduction produces the input of an all_gather: `step` elements each, from piece `first` on. Step 0: the
-  // input is there already.
+  // The pieces whose reduction produces the input of an all_gather: `step` elements each, from
+  // piece `first` on. Step 0: the input is there already.
   struct Source {
     std::uint64_t first;
     std::int64_t step;
@@ -99,8 +104,8 @@ class HostStaged : public GpuRoute {
   void reduce(const PieceTransfer& transfer);
   void collect(const PieceTransfer& transfer);
 
-  // The share of a piece that `rank` reduces, in elements from the beginning of the piece. In its own slot the rank posts
-  // nothing there, so the result takes that place.
+  // The share of a piece that `rank` reduces, in elements from the beginning of the piece. In its
+  // own slot the rank posts nothing there, so the result takes that place.
   Range share(const PieceTransfer& transfer, int rank) const;
   std::byte* result_of(const PieceTransfer& transfer, int rank) const;
   // The part of each rank's slot that this rank reduces, in elements.

@@ -11,8 +11,8 @@ namespace altorch {
 namespace {
 
 constexpr std::size_t kLargestElement = 16;
-// A block is cut into this many pieces, so that what goes down and what comes up overlap, unless the copies
-// would be smaller than this: their flags would cost too much.
+// A block is cut into this many pieces, so that what goes down and what comes up overlap, unless
+// the copies would be smaller than this: their flags would cost too much.
 constexpr std::int64_t kPieces = 4;
 constexpr std::size_t kSmallestCopy = 1 << 20;
 // Of more pieces, copies down and up take turns on the same streams.
@@ -71,8 +71,8 @@ HostStaged::Lanes HostStaged::fork(const Operation& operation, std::size_t piece
 }
 
 bool HostStaged::two_steps_pay(const Operation& operation, std::size_t pieces) const {
-  // With a few pieces the copies down must not wait for those up; with many, streams of their own would be
-  // the ones that wait.
+  // With a few pieces the copies down must not wait for those up; with many, streams of their own
+  // would be the ones that wait.
   return operation.reduces() && pieces > kManyPieces;
 }
 

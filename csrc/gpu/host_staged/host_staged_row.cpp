@@ -13,8 +13,8 @@
 namespace altorch {
 namespace {
 
-// What a rank reads of all others in one kernel beside NCCL: more takes longer than NCCL does. Set by
-// benchmarks/cuda_collectives.py.
+// What a rank reads of all others in one kernel beside NCCL: more takes longer than NCCL does. Set
+// by benchmarks/cuda_collectives.py.
 constexpr std::size_t kSmallReads = 192 << 10;
 // The same in a graph, where the host's time does not count.
 constexpr std::size_t kReadsInGraphs = 32 << 10;
@@ -32,7 +32,8 @@ std::optional<std::string> unsupported_among(const World& world) {
   return std::nullopt;
 }
 
-// What goes in one kernel counts on the device; pieces have flags that differ from replay to replay.
+// What goes in one kernel counts on the device; pieces have flags that differ from replay to
+// replay.
 std::optional<std::string> capture_unsupported_reason(const Operation& operation, const World& world) {
   if (operation.kind == OpKind::kBarrier) return std::nullopt;
   if (!world.co_resident()) return "ranks share a GPU, on which no kernel can wait for another";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A collective on device memory, cut into pieces that fit into pinned memory: which part of which block goes
-// where, and the operation on host memory that carries the piece. Pure functions of what all ranks know
-// alike, so all ranks cut alike.
+// A collective on device memory, cut into pieces that fit into pinned memory: which part of which
+// block goes where, and the operation on host memory that carries the piece. Pure functions of what
+// all ranks know alike, so all ranks cut alike.
 #pragma once
 
 #include <vector>
@@ -32,12 +32,15 @@ struct Piece {
   std::size_t result_bytes() const;  // all outputs
 };
 
-// For vector collectives (base/shape.h). The others are messages: of their blocks only the two ends know the size.
+// For vector collectives (base/shape.h). The others are messages: of their blocks only the two ends
+// know the size.
 class PieceCutter {
  public:
-  // `step`: elements of the vector, or of each block, in one piece. The operation must outlive the cutter.
+  // `step`: elements of the vector, or of each block, in one piece. The operation must outlive the
+  // cutter.
   PieceCutter(const Operation& operation, int rank, int size, std::int64_t step);
-  // The largest step with which `vectors` vectors, or blocks, fit into a piece. Throws Error(kUnsupported).
+  // The largest step with which `vectors` vectors, or blocks, fit into a piece. Throws
+  // Error(kUnsupported).
   static std::int64_t step_for(std::size_t piece_bytes, DType dtype, std::int64_t vectors);
 
   std::int64_t pieces() const { return pieces_; }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A ring of a few slots of pinned memory, which are used in turn. Flags say whether the GPU or the host has a slot. A
-// message of any length takes no more pinned memory than this.
+// A ring of a few slots of pinned memory, which are used in turn. Flags say whether the GPU or the
+// host has a slot. A message of any length takes no more pinned memory than this.
 //
-// The flags of one use of a slot: filled (raised by the GPU, for the host) -> carried (by the host, for the GPU) -> free (by
-// the host or the GPU, whichever touches the slot last). A use without one of these stages leaves that flag as it is.
+// The flags of one use of a slot: filled (raised by the GPU, for the host) -> carried (by the host,
+// for the GPU) -> free (by the host or the GPU, whichever touches the slot last). A use without one
+// of these stages leaves that flag as it is.
 #pragma once
 
 #include <vector>

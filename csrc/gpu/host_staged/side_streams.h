@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Streams of a route besides the caller's, so that both directions of the bus are busy, and no copy waits for
-// a flag that is not its own.
+// Streams of a route besides the caller's, so that both directions of the bus are busy, and no copy
+// waits for a flag that is not its own.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ class SideStreams {
     for (std::size_t i = 0; i < number; ++i) own_.push_back(device.make_stream());
   }
 
-  // The streams for one call: the first `number` of these, which then begin after `stream`, and `stream` in
-  // place of all others.
+  // The streams for one call: the first `number` of these, which then begin after `stream`, and
+  // `stream` in place of all others.
   Lanes fork(Stream stream, std::size_t number) {
     Lanes lanes;
     for (std::size_t i = 0; i < kMost; ++i) {
@@ -33,8 +33,9 @@ class SideStreams {
     return lanes;
   }
 
-  // Right behind fork(): `stream` goes on after the lanes, at the latest when this ends. An exception may end the call while
-  // copies into the caller's memory stand on the lanes; memory that the caller then frees is used again behind `stream`.
+  // Right behind fork(): `stream` goes on after the lanes, at the latest when this ends. An
+  // exception may end the call while copies into the caller's memory stand on the lanes; memory
+  // that the caller then frees is used again behind `stream`.
   class Join {
    public:
     Join(SideStreams& sides, Stream stream, const Lanes& lanes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What altorch uses of NCCL's C interface, declared after NCCL's documentation, so that one build serves
-// every NCCL from 2.18 on: nothing is linked, and no header of NCCL is needed to build.
+// What altorch uses of NCCL's C interface, declared after NCCL's documentation, so that one build
+// serves every NCCL from 2.18 on: nothing is linked, and no header of NCCL is needed to build.
 #pragma once
 
 #include <cstddef>

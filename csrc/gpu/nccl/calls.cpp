@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How each kind of operation is said in NCCL's words. Everything runs between group_start and group_end.
+// How each kind of operation is said in NCCL's words. Everything runs between group_start and
+// group_end.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +12,8 @@
 namespace altorch::nccl {
 namespace {
 
-// NCCL's type for a reduction, and how many of them make one element: 0 where it cannot reduce the type.
+// NCCL's type for a reduction, and how many of them make one element: 0 where it cannot reduce the
+// type.
 struct Numbers {
   int type = 0;
   std::int64_t factor = 0;
@@ -40,7 +42,8 @@ constexpr EnumTable<BinaryOp, int> kOperators(kNone, {
                                                          {BinaryOp::kMax, kMax},
                                                      });
 
-// Complex numbers are reduced by parts; bools are bytes of 0 and 1. PREMUL_SUM is made for each call.
+// Complex numbers are reduced by parts; bools are bytes of 0 and 1. PREMUL_SUM is made for each
+// call.
 int operator_of(ReduceOp op, DType dtype) {
   const auto binary = binary_op_of(op, dtype);
   if (!binary || op == ReduceOp::kPremulSum) return kNone;
@@ -110,8 +113,8 @@ void NcclComm::call(const Call& operation, void* stream) {
       return check("ncclAllGather",
                    table_.all_gather(operation.input, operation.output, bytes, kUint8, comm_, stream));
     case OpKind::kAllToAll:
-      // The same sends and receives within, so that a rank with uneven counts may meet one without. With symmetric buffers NCCL
-      // may take copy engines for it, which meet no sends and receives.
+      // The same sends and receives within, so that a rank with uneven counts may meet one without.
+      // With symmetric buffers NCCL may take copy engines for it, which meet no sends and receives.
       if (!has_all_to_all(operation)) return exchange(operation, stream);
       return check("ncclAlltoAll",
                    table_.all_to_all(operation.input, operation.output, bytes, kUint8, comm_, stream));

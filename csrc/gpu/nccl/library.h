@@ -19,8 +19,8 @@ struct Library {
 // Thread rules: any thread.
 const Library& library();
 
-// Asked by library() from now on in place of loading; null: it loads again. For tests, which have a fake. Called
-// while nothing uses NCCL; what `find` gives must outlive whatever has seen it.
+// Asked by library() from now on in place of loading; null: it loads again. For tests, which have a
+// fake. Called while nothing uses NCCL; what `find` gives must outlive whatever has seen it.
 // Thread rules: one thread.
 void replace_library(const Library& (*find)());
 

@@ -14,8 +14,8 @@ namespace altorch::nccl {
 namespace {
 
 constexpr char kAborted[] = "its NCCL communicator was aborted; destroy the group and make a new one";
-// Most calls last microseconds; one that lasts so long may wait for a peer, and end with the communicator
-// only.
+// Most calls last microseconds; one that lasts so long may wait for a peer, and end with the
+// communicator only.
 constexpr std::chrono::milliseconds kUsualCall{200};
 constexpr std::chrono::seconds kLongAbort{1}, kFarewell{1};  // one thread looks after all groups
 
@@ -40,9 +40,9 @@ Config config_of(const Knobs& knobs) {
   return config;
 }
 
-// Runs `body` on a thread of its own and returns its result, or nothing after `timeout`. After a timeout, or if `check_peers`
-// throws, the thread runs on, so `body` must own everything that it refers to. Throws Error(kTransport) if no thread can be
-// started.
+// Runs `body` on a thread of its own and returns its result, or nothing after `timeout`. After a
+// timeout, or if `check_peers` throws, the thread runs on, so `body` must own everything that it
+// refers to. Throws Error(kTransport) if no thread can be started.
 std::optional<Result> within(std::chrono::milliseconds timeout, int device, std::function<Result()> body,
                              const NcclComm::CheckPeers& check_peers = {}) {
   auto promise = std::make_shared<std::promise<Result>>();
@@ -61,9 +61,9 @@ std::optional<Result> within(std::chrono::milliseconds timeout, int device, std:
   return result.get();
 }
 
-// A communicator that does not block from its start on would hand every later call to a thread, at 100 us a
-// call. So what waits for all ranks by its nature is given to one alone. `made`: a communicator, or what else
-// the call makes.
+// A communicator that does not block from its start on would hand every later call to a thread, at
+// 100 us a call. So what waits for all ranks by its nature is given to one alone. `made`: a
+// communicator, or what else the call makes.
 Result make_within(std::chrono::milliseconds timeout, int device, void*& made,
                    std::function<Result(void**)> make, const NcclComm::CheckPeers& check_peers = {}) {
   auto outcome = std::make_shared<void*>(nullptr);
@@ -241,8 +241,8 @@ bool NcclComm::leave() {
   return finish(std::move(windows));
 }
 
-// In two steps, as NCCL wants it: what is left to do for peers, then the memory. Not on this thread, for both
-// may wait for peers that are gone.
+// In two steps, as NCCL wants it: what is left to do for peers, then the memory. Not on this
+// thread, for both may wait for peers that are gone.
 bool NcclComm::finish(std::vector<void*> windows) {
   const Comm comm = comm_.exchange(nullptr);
   if (!comm) return true;

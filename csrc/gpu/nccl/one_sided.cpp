@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided communication of NCCL 2.29 and later. What its interface wants: windows that all ranks register alike, sources
-// that lie in such a window, a signal with every put, and of the several signals that its arguments name the first.
+// One-sided communication of NCCL 2.29 and later. What its interface wants: windows that all ranks
+// register alike, sources that lie in such a window, a signal with every put, and of the several
+// signals that its arguments name the first.
 #include "gpu/nccl/nccl_comm.h"
 
 namespace altorch::nccl {

@@ -12,19 +12,21 @@ namespace {
 constexpr std::size_t kAligned = 4096;
 constexpr std::size_t kSmallToAll = 256 << 10, kSmallestSmall = 32 << 10, kSmallBetweenTwo = 1 << 20,
                       kPairOfTwo = 512 << 10;
-// Rows that a block of threads sums at once: up to 16,384 numbers of 16 bits, as wide as layers of transformers are. All of it
-// takes at most 8 MiB.
+// Rows that a block of threads sums at once: up to 16,384 numbers of 16 bits, as wide as layers of
+// transformers are. All of it takes at most 8 MiB.
 constexpr std::size_t kMaxRowBytes = 32 << 10, kRowsFromAll = 64 << 10;
 constexpr int kMostNormBlocks = 32;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
-// Up to how many bytes LL128 moves data between two GPUs. LL128 has less latency than flags, and uses more of the link. Between
-// two H100s and H200s it is faster for reductions of any size, and among four for moves, too (docs/benchmarks.md).
+// Up to how many bytes LL128 moves data between two GPUs. LL128 has less latency than flags, and
+// uses more of the link. Between two H100s and H200s it is faster for reductions of any size, and
+// among four for moves, too (docs/benchmarks.md).
 constexpr std::int64_t kMovedByLl128BetweenTwo = 32 << 20;
-// The most bytes of a one-shot reduction among more than two ranks, to be divided by the number of peers: 256 KiB among four
-// ranks. Larger reductions are two-shot.
+// The most bytes of a one-shot reduction among more than two ranks, to be divided by the number of
+// peers: 256 KiB among four ranks. Larger reductions are two-shot.
 constexpr std::size_t kOneShotAmongMore = 768 << 10;
-// LL128 blocks that reduce, to be divided by the other ranks, since their slots take memory; and blocks that move data to all
-// other ranks together: with as many as reduce, 8 MiB and more take a tenth longer.
+// LL128 blocks that reduce, to be divided by the other ranks, since their slots take memory; and
+// blocks that move data to all other ranks together: with as many as reduce, 8 MiB and more take a
+// tenth longer.
 constexpr int kReducingLl128Blocks = 3 * PeerLayout::kUsualBlocks, kMovingBetweenTwo = 48,
               kMovingAmongMore = 64;
 

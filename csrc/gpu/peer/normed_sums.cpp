@@ -9,7 +9,8 @@
 namespace altorch {
 namespace {
 
-// Of a block of threads, which has them one after another. Narrow ones, of which there are many, leave most threads idle.
+// Of a block of threads, which has them one after another. Narrow ones, of which there are many,
+// leave most threads idle.
 constexpr std::int64_t kMaxNormRows = 8;
 
 }  // namespace

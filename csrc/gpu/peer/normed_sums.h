@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An all_reduce with what comes behind it (base/rms_norm.h) in one kernel per rank, over memory of the ranks' GPUs.
+// An all_reduce with what comes behind it (base/rms_norm.h) in one kernel per rank, over memory of
+// the ranks' GPUs.
 #pragma once
 
 #include <vector>

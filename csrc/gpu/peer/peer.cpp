@@ -15,8 +15,8 @@ namespace altorch {
 namespace {
 
 constexpr std::int64_t kPackBytes = 16;
-// What a block of threads should have to do at least; and of that, at once: so much that a flag is nothing beside it, and
-// several times, so that it is taken while the next is under way.
+// What a block of threads should have to do at least; and of that, at once: so much that a flag is
+// nothing beside it, and several times, so that it is taken while the next is under way.
 constexpr std::int64_t kReducedByBlock = 4 << 10, kReducedOneShotByBlock = 16 << 10, kMovedByBlock = 8 << 10;
 constexpr std::int64_t kSmallestChunk = 16 << 10, kChunks = 2;
 // In elements. A larger one is a pack of its own.
@@ -186,8 +186,8 @@ void PeerRoute::add_taken(Exchange& job, int peer, void* data, std::int64_t byte
   job.poison[peer] = poison;
 }
 
-// In one kernel where no rank has two messages of one direction; else what is sent has a stream of its own beside what
-// is taken, for a peer may want the second before it sends the first.
+// In one kernel where no rank has two messages of one direction; else what is sent has a stream of
+// its own beside what is taken, for a peer may want the second before it sends the first.
 void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   const auto wave = [&](const auto& wanted, Stream on) {
     Exchange job{.slots = messages_};

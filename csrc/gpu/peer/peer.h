@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The route for ranks whose GPUs can map each other's memory: each rank writes into the memory of its peers, and reads its
-// own. Operations run on the GPU without the host, so that they can be captured into CUDA graphs. Reductions combine the
-// values of the ranks in the order of the ranks, for every size and position.
+// The route for ranks whose GPUs can map each other's memory: each rank writes into the memory of
+// its peers, and reads its own. Operations run on the GPU without the host, so that they can be
+// captured into CUDA graphs. Reductions combine the values of the ranks in the order of the ranks,
+// for every size and position.
 #pragma once
 
 #include <memory>
@@ -48,8 +49,9 @@ class PeerRoute : public GpuRoute {
   // How many blocks of an LL128 kernel move `bytes` bytes.
   static int ll128_blocks_for(std::int64_t bytes, int most);
   Ll128Slots ll128_slots() const;
-  // Exchanges the messages of one coalescing window. A kernel carries at most one message for each peer and direction. If a
-  // peer has more, further kernels carry them in order, the sends on one stream and the receives on another.
+  // Exchanges the messages of one coalescing window. A kernel carries at most one message for each
+  // peer and direction. If a peer has more, further kernels carry them in order, the sends on one
+  // stream and the receives on another.
   void exchange(std::vector<BlockMessage>& messages, Stream stream);
   BulkSlots slots(std::size_t data, std::size_t end, int blocks, int first_flag, int first_number) const;
   // To and from a rank, this one too.

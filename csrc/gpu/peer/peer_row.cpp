@@ -17,10 +17,10 @@ namespace {
 constexpr std::size_t kNoteBytes = 4096;
 // Of each rank's GPU, about.
 constexpr std::size_t kMemory = 48 << 20;
-// The most bytes that a rank sends if this route replaces NCCL: up to these sizes the device is done earlier. Measured by
-// benchmarks/cuda_collectives.py on two H100s and H200s linked by NVLink, up to 256 MiB in all, and on four H200s. Kernels
-// that run beside it are done no later, either (benchmarks/cuda_overlap.py). Among more ranks, larger sizes are not
-// measured yet.
+// The most bytes that a rank sends if this route replaces NCCL: up to these sizes the device is
+// done earlier. Measured by benchmarks/cuda_collectives.py on two H100s and H200s linked by NVLink,
+// up to 256 MiB in all, and on four H200s. Kernels that run beside it are done no later, either
+// (benchmarks/cuda_overlap.py). Among more ranks, larger sizes are not measured yet.
 constexpr int kFew = 4;
 constexpr std::size_t kReducedAmongFew = 16 << 20, kReduceScatteredAmongFew = 64 << 20,
                       kGatheredAmongFew = 16 << 20, kBroadcastAmongFew = 4 << 20;
@@ -63,7 +63,8 @@ std::size_t most_among_few(OpKind kind, const World& world) {
                                           : 0;
 }
 
-// Sizes that all ranks know alike. Those of an all_to_all they don't, so that all of it goes one way.
+// Sizes that all ranks know alike. Those of an all_to_all they don't, so that all of it goes one
+// way.
 const char* takes_small(const Operation& operation, const World& world) {
   const std::size_t small = PeerLayout::ll_bytes_among(world.ranks);
   if (LlExchanges::fits(operation, world.ranks, std::min(kBesideNccl, small)))

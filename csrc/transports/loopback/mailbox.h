@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The messages and receives of one rank that have not met yet. Not thread-safe: the world's lock guards it.
+// The messages and receives of one rank that have not met yet. Not thread-safe: the world's lock
+// guards it.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +47,8 @@ struct Delivery {
 
 class Mailbox {
  public:
-  // Messages of one (source, tag) stay in order: a later one is never visible before an earlier one.
+  // Messages of one (source, tag) stay in order: a later one is never visible before an earlier
+  // one.
   void add(Message message);
   void add(const Receive& receive) { receives_.push_back(receive); }
   // The next pair that can meet at poll `now`, its data moved.

@@ -133,8 +133,8 @@ State MpiChannel::test(std::span<Request> requests, std::optional<Error>& error)
     }
     State state = test_one(request, error);
     if (state == State::kFailed) return state;
-    // Once some requests are pending, testing more of them brings little: MPI makes progress on all of them
-    // in each.
+    // Once some requests are pending, testing more of them brings little: MPI makes progress on all
+    // of them in each.
     if (state == State::kPending && ++pending == kPollsPerTest) break;
   }
   return pending == 0 ? State::kDone : State::kPending;
@@ -252,7 +252,8 @@ std::optional<Error> MpiChannel::check_size(const Request& request, std::size_t 
 }
 
 bool MpiChannel::cancel(std::span<Request> requests) {
-  // Give matched messages a moment to finish: a receive that has met its sender cannot be withdrawn.
+  // Give matched messages a moment to finish: a receive that has met its sender cannot be
+  // withdrawn.
   constexpr int kTries = 1000;
   bool all_free = true;
   const MpiEntry entry(mpi_);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages over one MPI communicator.
 //
-// A message of up to kPiece bytes is one MPI message. A larger one is a header with its length, then pieces, all with
-// the tag of the message. MPI counts are ints, and a receiver must learn of a wrong length before the pieces that it
-// does not expect match another receive.
+// A message of up to kPiece bytes is one MPI message. A larger one is a header with its length,
+// then pieces, all with the tag of the message. MPI counts are ints, and a receiver must learn of a
+// wrong length before the pieces that it does not expect match another receive.
 //
-// A receive from any source is MPI's own, except with MPICH on several nodes: MPICH then posts it to shared
-// memory and to the network, and 5.0 sometimes loses the message when it withdraws one of the two. There the
-// channel probes instead, so that such a receive takes its message when it is tested, after those that name
-// their source.
+// A receive from any source is MPI's own, except with MPICH on several nodes: MPICH then posts it
+// to shared memory and to the network, and 5.0 sometimes loses the message when it withdraws one of
+// the two. There the channel probes instead, so that such a receive takes its message when it is
+// tested, after those that name their source.
 #pragma once
 
 #include "transports/channel.h"

@@ -17,8 +17,9 @@ namespace {
 // For a reduction. What MPI has no type or operator for, our own algorithms reduce.
 using mpi::kNone, mpi::kOperators, mpi::kTypes;
 
-// bool is stored as 0 and 1, so that the bit operators are the logical ones. MPI's minimum and maximum take no
-// care of NaN, its bits are those of integers, and its product of complex numbers is not torch's.
+// bool is stored as 0 and 1, so that the bit operators are the logical ones. MPI's minimum and
+// maximum take no care of NaN, its bits are those of integers, and its product of complex numbers
+// is not torch's.
 int operator_of(ReduceOp op, DType dtype) {
   const auto binary = binary_op_of(op, dtype);
   if (!binary) return kNone;
@@ -67,7 +68,8 @@ bool MpiCollectives::has(const Call& call, int size) {
   if (call.reduces() && (kTypes[call.dtype] == kNone || operator_of(call.op, call.dtype) == kNone))
     return false;
   if (!call.is_collective() || is_scan(call.kind)) return false;
-  // Uneven totals differ between ranks, so that only an even exchange can be judged alike everywhere.
+  // Uneven totals differ between ranks, so that only an even exchange can be judged alike
+  // everywhere.
   if (exchanges(call.kind) && call.uneven()) return false;
   return (has_blocks(call.kind) ? block_offset(block_counts(call), call.count, size) : call.count) <= INT_MAX;
 }

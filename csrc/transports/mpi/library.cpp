@@ -16,9 +16,9 @@ std::string last_dl_error() {
   return text != nullptr ? text : "unknown reason";
 }
 
-// "abi": the library says that it speaks the standard ABI. MPICH 5's classic library also has the question,
-// and answers it with -1. Open MPI is known by its predefined handles, which are objects with names of their
-// own; everything else that exists today follows MPICH's ABI.
+// "abi": the library says that it speaks the standard ABI. MPICH 5's classic library also has the
+// question, and answers it with -1. Open MPI is known by its predefined handles, which are objects
+// with names of their own; everything else that exists today follows MPICH's ABI.
 std::string abi_of(void* library) {
   using AbiVersion = int (*)(int*, int*);
   if (auto abi_version = reinterpret_cast<AbiVersion>(dlsym(library, "MPI_Abi_get_version"))) {
@@ -42,7 +42,8 @@ int major_of(const std::string& version) {
   return digit == std::string::npos ? 0 : std::atoi(version.c_str() + digit);
 }
 
-// One line: MPICH writes several, with tabs between key and value; Open MPI goes on about its package.
+// One line: MPICH writes several, with tabs between key and value; Open MPI goes on about its
+// package.
 std::string tidy_version(const char* text) {
   std::string line;
   for (const char* c = text; *c != '\0' && *c != '\n' && *c != ','; ++c) {

@@ -15,8 +15,8 @@ constexpr const char* name_of(MpiFamily family) {
   return names[static_cast<int>(family)];
 }
 
-// A loaded MPI library. Libraries stay loaded until the process ends: MPI leaves threads and exit handlers
-// behind.
+// A loaded MPI library. Libraries stay loaded until the process ends: MPI leaves threads and exit
+// handlers behind.
 struct MpiLibrary {
   std::string path;     // as given
   std::string abi;      // "mpich", "openmpi" or "abi" (the standard ABI of MPI 5)
@@ -29,8 +29,8 @@ struct MpiLibrary {
 };
 
 // Loads `path` (a libmpi*.so, made visible to all later libraries) and from `shim_directory` the
-// libaltorch_mpi_<abi>.so that fits. Throws Error(kUnsupported) with a sentence that says what is missing.
-// Does not initialise MPI. May be called again with the same path.
+// libaltorch_mpi_<abi>.so that fits. Throws Error(kUnsupported) with a sentence that says what is
+// missing. Does not initialise MPI. May be called again with the same path.
 MpiLibrary load_mpi_library(const std::string& path, const std::string& shim_directory);
 
 }  // namespace altorch

@@ -47,8 +47,8 @@ MpiGroup::~MpiGroup() {
   if (broken_ || tainted_) return;
   const MpiEntry entry(*mpi_);
   if (!entry) return;
-  // MPICH 5 aborts in MPI_Comm_free if a large message was not received, so the communicator is leaked then. One probe is not
-  // enough: the message may have arrived before MPI has looked at it.
+  // MPICH 5 aborts in MPI_Comm_free if a large message was not received, so the communicator is
+  // leaked then. One probe is not enough: the message may have arrived before MPI has looked at it.
   for (int look = 0; look < kFarewellLooks; ++look) {
     int unreceived = 0, source = 0;
     if (mpi_->table().iprobe_any(-1, communicator_, &unreceived, &source) != 0 || unreceived != 0) return;
@@ -128,9 +128,9 @@ void Mpi::finalize(std::chrono::milliseconds timeout) {
     if (!entry) return;
     finalized_ = true;  // no thread enters MPI any more
   }
-  // MPICH over UCX needs a barrier of its process manager inside MPI_Finalize, or the first rank to leave
-  // resets the connections of those that still flush them, and these abort. At exit we can offer none, for
-  // the store may be gone; so MPI is left to the end of the process.
+  // MPICH over UCX needs a barrier of its process manager inside MPI_Finalize, or the first rank to
+  // leave resets the connections of those that still flush them, and these abort. At exit we can
+  // offer none, for the store may be gone; so MPI is left to the end of the process.
   if (origin_ == MpiOrigin::kBootstrap && has_several_nodes_ && library_.family != MpiFamily::kOpenMpi)
     return;
   const auto end = [self = shared_from_this()] {
@@ -146,10 +146,11 @@ void Mpi::finalize(std::chrono::milliseconds timeout) {
   }
 }
 
-// MPI_Finalize waits for the other ranks without end. A launcher watches over that, and takes a process that leaves
-// without it for failed. Under altorch's own bootstrap no launcher does, so the ranks meet first. They meet twice: a
-// rank may have left a barrier while its own messages still wait to be sent, or thanks to the messages of a rank that
-// has timed out since. No rank can be sure that its last message arrives, so finalize() has a deadline, too.
+// MPI_Finalize waits for the other ranks without end. A launcher watches over that, and takes a
+// process that leaves without it for failed. Under altorch's own bootstrap no launcher does, so the
+// ranks meet first. They meet twice: a rank may have left a barrier while its own messages still
+// wait to be sent, or thanks to the messages of a rank that has timed out since. No rank can be
+// sure that its last message arrives, so finalize() has a deadline, too.
 bool Mpi::leave_together(std::chrono::milliseconds timeout) {
   try {
     if (barrier(timeout) && barrier(timeout)) return true;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // MPI in this process: initialised once, never again, finalised at exit.
 //
-// MPI outlives process groups: destroy_process_group followed by init_process_group uses the same Mpi.
-// Thread rules: every method may be called from any thread unless thread_level() is kSingle; MPI calls of one
-// process are serialised by lock() unless MPI itself is thread safe.
+// MPI outlives process groups: destroy_process_group followed by init_process_group uses the same
+// Mpi. Thread rules: every method may be called from any thread unless thread_level() is kSingle;
+// MPI calls of one process are serialised by lock() unless MPI itself is thread safe.
 #pragma once
 
 #include <atomic>
@@ -44,8 +44,8 @@ constexpr const char* name_of(MpiOrigin origin) {
 class Mpi;
 class NativeThread;
 
-// One communicator: its channel and MPI's own collectives on it. Keep the Mpi alive; no request may be in
-// flight when the group is destroyed, unless it is marked broken.
+// One communicator: its channel and MPI's own collectives on it. Keep the Mpi alive; no request may
+// be in flight when the group is destroyed, unless it is marked broken.
 class MpiGroup : public Links, public NativeWindows {
  public:
   // `world_ranks`: its members, as MPI numbers them.
@@ -66,11 +66,11 @@ class MpiGroup : public Links, public NativeWindows {
   std::intptr_t communicator() const { return communicator_; }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
 
-  // Called after an error. The communicator is not freed, because MPI_Comm_free could wait for a dead peer, and MPI
-  // is not finalised at exit.
+  // Called after an error. The communicator is not freed, because MPI_Comm_free could wait for a
+  // dead peer, and MPI is not finalised at exit.
   void mark_broken() override;
-  // Leaks the communicator, because MPICH 5 aborts in MPI_Comm_free while a large message waits in it. A process can leak
-  // about 2000 of them.
+  // Leaks the communicator, because MPICH 5 aborts in MPI_Comm_free while a large message waits in
+  // it. A process can leak about 2000 of them.
   void mark_tainted() override { tainted_ = true; }
 
  private:
@@ -86,16 +86,17 @@ class MpiGroup : public Links, public NativeWindows {
 struct GroupCreation {
   std::string name;  // for messages
   std::chrono::milliseconds timeout{120000};
-  // Called about every 100 ms while a rank waits for its peers. Throws Error if one of them is lost.
+  // Called about every 100 ms while a rank waits for its peers. Throws Error if one of them is
+  // lost.
   std::function<void()> check_peers = [] {};
   std::string what = {};  // for messages, where it is not "the creation": "the opening of window 3"
 };
 
 class Mpi : public std::enable_shared_from_this<Mpi> {
  public:
-  // Calls MPI_Init_thread, or takes MPI as it is when it is already initialised (`origin` is then kExisting
-  // whatever is asked). `wanted`: kSingle, kSerialized or kMultiple. Throws Error(kUnsupported or
-  // kTransport). Called by bootstrap/ only, under its lock.
+  // Calls MPI_Init_thread, or takes MPI as it is when it is already initialised (`origin` is then
+  // kExisting whatever is asked). `wanted`: kSingle, kSerialized or kMultiple. Throws
+  // Error(kUnsupported or kTransport). Called by bootstrap/ only, under its lock.
   static std::shared_ptr<Mpi> initialise(const MpiLibrary& library, MpiThreadLevel wanted, MpiOrigin origin);
 
   const MpiLibrary& library() const { return library_; }
@@ -105,32 +106,34 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   MpiThreadLevel thread_level() const { return thread_level_; }  // what MPI provides
   std::int64_t max_tag() const { return max_tag_; }
 
-  // Index of the node of each rank of the world; ranks with the same index share memory. Set by bootstrap/.
+  // Index of the node of each rank of the world; ranks with the same index share memory. Set by
+  // bootstrap/.
   const std::vector<int>& node_of_rank() const { return node_of_rank_; }
   void set_node_of_rank(std::vector<int> nodes);
   bool has_several_nodes() const { return has_several_nodes_; }
 
-  // Blocking: every rank of `world_ranks` must be about to make the same call, with the same tag (0..32767), so call
-  // it only after its members have met (in the Store, say). The order of `world_ranks` is the order of the new ranks;
-  // this process must be one of them. Throws Error(kTransport), Error(kTimeout) and what creation.check_peers()
-  // throws. After these last two errors MPI is left alone at exit. If a thread was still inside MPI then, which
-  // cannot be interrupted, MPI is not usable any more.
+  // Blocking: every rank of `world_ranks` must be about to make the same call, with the same tag
+  // (0..32767), so call it only after its members have met (in the Store, say). The order of
+  // `world_ranks` is the order of the new ranks; this process must be one of them. Throws
+  // Error(kTransport), Error(kTimeout) and what creation.check_peers() throws. After these last two
+  // errors MPI is left alone at exit. If a thread was still inside MPI then, which cannot be
+  // interrupted, MPI is not usable any more.
   std::unique_ptr<MpiGroup> create_group(std::span<const int> world_ranks, std::int64_t tag,
                                          const GroupCreation& creation = {});
 
-  // Calls `body`, which blocks in MPI until all members of a group have come to it, and owns what it uses. Throws as
-  // create_group() does.
+  // Calls `body`, which blocks in MPI until all members of a group have come to it, and owns what
+  // it uses. Throws as create_group() does.
   void run_collective(const std::function<void()>& body, const GroupCreation& creation);
 
   // A barrier over all ranks that ends after `timeout`: false if a rank has not come by then.
   bool barrier(std::chrono::milliseconds timeout);
-  // All ranks' texts (at most 1 MiB each), in rank order; a collective over the world. Throws Error(kTimeout)
-  // after ALTORCH_BOOTSTRAP_SECONDS.
+  // All ranks' texts (at most 1 MiB each), in rank order; a collective over the world. Throws
+  // Error(kTimeout) after ALTORCH_BOOTSTRAP_SECONDS.
   std::vector<std::string> exchange(const std::string& text);
 
-  // Finalises MPI if this process initialised it, no group was broken, and this is not a forked child. Under
-  // altorch's own bootstrap it does not wait longer than `timeout` for a peer, and on several nodes MPICH is left to
-  // the end of the process (mpi.cpp says why). Safe to call twice.
+  // Finalises MPI if this process initialised it, no group was broken, and this is not a forked
+  // child. Under altorch's own bootstrap it does not wait longer than `timeout` for a peer, and on
+  // several nodes MPICH is left to the end of the process (mpi.cpp says why). Safe to call twice.
   void finalize(std::chrono::milliseconds timeout);
   // To be called right before MPI_Finalize, if it comes to that.
   void before_finalize(std::function<void()> action) { before_finalize_ = std::move(action); }
@@ -143,8 +146,8 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
 
   SerialLock& lock() { return lock_; }
   const AltorchMpiTable& table() const { return *library_.table; }
-  // Waits until the request is done. Throws as create_group() does; the memory that the request reads and writes must
-  // stay then.
+  // Waits until the request is done. Throws as create_group() does; the memory that the request
+  // reads and writes must stay then.
   void wait(std::intptr_t request, const char* function, const GroupCreation& creation);
   // What MPI says about an error code, as a clause: "MPI_Isend failed: ...".
   std::string describe(const char* function, int error) const;

@@ -8,8 +8,8 @@
 
 namespace altorch {
 
-// A request that does not complete is worth this many polls per test: each one makes MPI look at the network
-// again.
+// A request that does not complete is worth this many polls per test: each one makes MPI look at
+// the network again.
 inline constexpr int kPollsPerTest = 8;
 
 // Thread rules: one thread; short-lived.
@@ -22,7 +22,8 @@ class MpiEntry {
   MpiEntry(const MpiEntry&) = delete;
   MpiEntry& operator=(const MpiEntry&) = delete;
 
-  // False: MPI must not be called (it is finalised, held up, or this is a forked child); refusal() says why.
+  // False: MPI must not be called (it is finalised, held up, or this is a forked child); refusal()
+  // says why.
   explicit operator bool() const { return granted_; }
   Error refusal() const { return mpi_.not_usable(); }
   // For callers that may throw.

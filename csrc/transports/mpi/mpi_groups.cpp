@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Making communicators, and the other waits of set-up: each with a deadline, and a look for lost ranks.
+// Making communicators, and the other waits of set-up: each with a deadline, and a look for lost
+// ranks.
 #include <algorithm>
 
 #include "base/adaptive_wait.h"
@@ -52,7 +53,8 @@ std::unique_ptr<MpiGroup> Mpi::create_group(std::span<const int> world_ranks, st
                                     std::vector<int>(world_ranks.begin(), world_ranks.end()));
 }
 
-// The whole world: copied without blocking inside MPI, which matters when there are more ranks than cores.
+// The whole world: copied without blocking inside MPI, which matters when there are more ranks than
+// cores.
 std::intptr_t Mpi::copy_world(const GroupCreation& creation) {
   auto storage = std::make_unique<std::intptr_t>(0);
   std::intptr_t request = 0;

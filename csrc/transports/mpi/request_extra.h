@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a Request of the MPI transport carries in `extra` when an MPI handle is not enough. Owned by the
-// request; freed when it is done.
+// What a Request of the MPI transport carries in `extra` when an MPI handle is not enough. Owned by
+// the request; freed when it is done.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ struct RequestExtra {
   // Posting failed: what test() reports.
   std::optional<Error> failure;
 
-  // A receive that is not posted yet, or a long message, of which the header comes first, in Request::handle.
+  // A receive that is not posted yet, or a long message, of which the header comes first, in
+  // Request::handle.
   bool is_probing = false;
   bool is_long = false;
   LongHeader header;

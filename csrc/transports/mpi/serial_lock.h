@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The lock around every MPI call at MPI_THREAD_SERIALIZED.
 //
-// Almost always one thread is in MPI, for well under a microsecond, so an uncontended pass must cost no more
-// than an atomic exchange; a waiting thread spins briefly and then yields, because the holder may need its
-// core. MpiEntry takes it (mpi_entry.h).
+// Almost always one thread is in MPI, for well under a microsecond, so an uncontended pass must
+// cost no more than an atomic exchange; a waiting thread spins briefly and then yields, because the
+// holder may need its core. MpiEntry takes it (mpi_entry.h).
 #pragma once
 
 #include <sched.h>
@@ -34,7 +34,8 @@ class SerialLock {
   void unlock() {
     if (enabled_) locked_.store(false, std::memory_order_release);
   }
-  // Called when the holder blocks in MPI for a rank that is lost: no thread waits for the lock any more.
+  // Called when the holder blocks in MPI for a rank that is lost: no thread waits for the lock any
+  // more.
   void hold_up() { held_up_.store(true, std::memory_order_release); }
 
  private:

@@ -11,7 +11,8 @@ namespace altorch {
 
 class MpiTransport : public Transport {
  public:
-  // `mpi_ranks`: as MPI numbers them, by the first group that there ever was, of these ranks of the job.
+  // `mpi_ranks`: as MPI numbers them, by the first group that there ever was, of these ranks of the
+  // job.
   MpiTransport(std::shared_ptr<Mpi> mpi, const std::vector<int>& global_ranks,
                const std::vector<int>& mpi_ranks);
   std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) override;

@@ -19,7 +19,8 @@ constexpr std::size_t kPiece = std::size_t{1} << 20;  // which keeps a target th
 constexpr std::chrono::milliseconds kLastWords{200};
 constexpr std::chrono::seconds kFarewell{20};
 
-// Calls body(offset there, offset here, bytes) for every piece of every row, and `behind` after every kPiece of them.
+// Calls body(offset there, offset here, bytes) for every piece of every row, and `behind` after
+// every kPiece of them.
 template <class Body, class Behind>
 void for_each_piece(const WindowCall& call, const Body& body, const Behind& behind) {
   std::size_t since = 0;
@@ -79,8 +80,9 @@ std::optional<std::string> MpiGroup::windows_unsupported_reason() {
   return std::nullopt;
 }
 
-// Open MPI 4.1 tries again and again, inside MPI_Put and MPI_Rget, what fails because the target has gone (osc/rdma over
-// vader, whose process_vm_writev says ESRCH). No network was there to try MPICH's on, and on one node messages are as fast.
+// Open MPI 4.1 tries again and again, inside MPI_Put and MPI_Rget, what fails because the target
+// has gone (osc/rdma over vader, whose process_vm_writev says ESRCH). No network was there to try
+// MPICH's on, and on one node messages are as fast.
 std::optional<std::string> MpiGroup::windows_weakness() const {
   const char* const waits = mpi_->library().family == MpiFamily::kMpich
                                 ? " may stay inside MPI_Win_flush when the target is lost in that moment"
@@ -159,7 +161,8 @@ std::size_t MpiWindow::place_of(int slot) const {
          static_cast<std::size_t>(slot) * sizeof(std::int64_t);
 }
 
-// Tries everything that the window uses later, on the counts of the next rank, which no rank reads yet.
+// Tries everything that the window uses later, on the counts of the next rank, which no rank reads
+// yet.
 void MpiWindow::try_out(std::span<const Registered> registered, const GroupCreation& creation) {
   handles_->words = {0x5ca1ab1e + rank_, 0, 5, 0, 77, 0x5ca1ab1e + rank_ + 5, 0, 0};
   std::vector<std::int64_t>& words = handles_->words;
@@ -336,8 +339,9 @@ void MpiWindow::begin_data(WindowCall& call, Doing& doing) {
   }
 }
 
-// Asks the target for an answer. If counts_, it adds 1 to a count of the target that all ranks share. Otherwise it
-// raises no count and reads one byte, because Open MPI's own atomics wait inside MPI.
+// Asks the target for an answer. If counts_, it adds 1 to a count of the target that all ranks
+// share. Otherwise it raises no count and reads one byte, because Open MPI's own atomics wait
+// inside MPI.
 bool MpiWindow::ask(const WindowCall& call, Doing& doing) {
   doing.requests.push_back(0);
   std::intptr_t& request = doing.requests.back();
@@ -498,8 +502,8 @@ bool MpiWindow::serve() {
   return std::exchange(seen_, asked) != asked || moved;
 }
 
-// Tells all peers that this rank is gone: a peer that waits for it, or asks later, then gets an error. The memory
-// stays.
+// Tells all peers that this rank is gone: a peer that waits for it, or asks later, then gets an
+// error. The memory stays.
 void MpiWindow::take_leave() {
   std::vector<std::intptr_t> requests(static_cast<std::size_t>(size_));
   handles_->words.assign(static_cast<std::size_t>(size_) + 1, 1);

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows over MPI's one-sided communication: one passive-target epoch to all ranks for as long as the window lives.
+// Windows over MPI's one-sided communication: one passive-target epoch to all ranks for as long as
+// the window lives.
 //
-// MPI_Win_flush blocks until the target has answered, and cannot be aborted. So a rank that wrote asks first: after
-// its data it reads from the target, with a request that it can test like a message. When the answer has arrived it
-// flushes; as a rule all that the flush waits for has arrived with it. If counts(), the request also raises a count
-// of the target. The target may have to carry out the access, and sees by that count that it is busy with its peers.
+// MPI_Win_flush blocks until the target has answered, and cannot be aborted. So a rank that wrote
+// asks first: after its data it reads from the target, with a request that it can test like a
+// message. When the answer has arrived it flushes; as a rule all that the flush waits for has
+// arrived with it. If counts(), the request also raises a count of the target. The target may have
+// to carry out the access, and sees by that count that it is busy with its peers.
 //
-// Accumulate, fetch_add and compare_swap are MPI's own for types that MPI handles completely, which are integers
-// (reduces()). For other types all of them go by messages (message_window.h), because MPI's operations are not atomic
-// with those of messages.
+// Accumulate, fetch_add and compare_swap are MPI's own for types that MPI handles completely, which
+// are integers (reduces()). For other types all of them go by messages (message_window.h), because
+// MPI's operations are not atomic with those of messages.
 //
-// A signal is a count in a second window, raised when everything before it has been flushed. If not counts(), it is a
-// message.
+// A signal is a count in a second window, raised when everything before it has been flushed. If not
+// counts(), it is a message.
 //
 // Thread rules: as RemoteMemory.
 #pragma once
@@ -29,7 +31,8 @@ namespace altorch {
 
 class MpiWindow : public RemoteMemory {
  public:
-  // Blocks until all ranks have come: they have met before. Throws Error, also where MPI gives wrong results.
+  // Blocks until all ranks have come: they have met before. Throws Error, also where MPI gives
+  // wrong results.
   MpiWindow(MpiGroup& group, NativeWindows::Opening opening);
   ~MpiWindow() override;
 
@@ -42,15 +45,16 @@ class MpiWindow : public RemoteMemory {
   bool is_served() const override { return true; }
   bool serve() override;
   bool close(bool agreed) override;
-  // Whether MPI itself carries everything that is more than a copy, signals among it. Open MPI 4.1 waits inside
-  // MPI_Rget_accumulate for the target, without end if that is lost. It crashes if a rank calls MPI_Compare_and_swap
-  // on its own memory (osc/rdma over vader without XPMEM).
+  // Whether MPI itself carries everything that is more than a copy, signals among it. Open MPI 4.1
+  // waits inside MPI_Rget_accumulate for the target, without end if that is lost. It crashes if a
+  // rank calls MPI_Compare_and_swap on its own memory (osc/rdma over vader without XPMEM).
   static bool counts(const Mpi& mpi) { return mpi.library().family == MpiFamily::kMpich; }
   // Whether MPI itself carries accumulate, fetch_add and compare_swap on elements of this type.
   static bool reduces(const Mpi& mpi, DType dtype);
 
  private:
-  // The counts of a rank that one other rank may raise. MPI uses this memory as long as the windows exist.
+  // The counts of a rank that one other rank may raise. MPI uses this memory as long as the windows
+  // exist.
   struct alignas(64) Desk {
     std::array<std::int64_t, kSignalSlots> signals;
     std::int64_t left, test;

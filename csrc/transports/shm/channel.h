@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages through the memory that the ranks of a node share: copied into a ring when they are small, from the sender's
-// memory when they are large and processes may do that, and part by part through the ring otherwise.
+// Messages through the memory that the ranks of a node share: copied into a ring when they are
+// small, from the sender's memory when they are large and processes may do that, and part by part
+// through the ring otherwise.
 #pragma once
 
 #include <deque>
@@ -16,8 +17,8 @@ namespace altorch {
 
 class ShmChannel : public Channel {
  public:
-  // `memory`: the memory of `mail`, which lives as long as the channel. `processes`: by rank; empty if the ranks may
-  // not copy from each other's memory.
+  // `memory`: the memory of `mail`, which lives as long as the channel. `processes`: by rank; empty
+  // if the ranks may not copy from each other's memory.
   ShmChannel(std::shared_ptr<std::byte> memory, shm::Mail mail, std::vector<shm::Process> processes);
 
   int rank() const override { return mail_.rank(); }
@@ -27,8 +28,8 @@ class ShmChannel : public Channel {
   void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
   State test(std::span<Request> requests, std::optional<Error>& error) override;
   WaitTarget wait_target() const override { return mail_.doorbell(); }
-  // Always frees the buffers: only the receiving rank writes to a receive buffer, in test(), and a send buffer is
-  // only read.
+  // Always frees the buffers: only the receiving rank writes to a receive buffer, in test(), and a
+  // send buffer is only read.
   bool cancel(std::span<Request> requests) override;
 
  private:
@@ -95,7 +96,8 @@ class ShmChannel : public Channel {
   bool copy_on(Pending& receive);
   static void conclude(Pending& receive, int peer, const shm::Frame& frame);
   void forget(Handle receive);
-  // Tells the sender that the copy of its message is done. False if the sender has withdrawn the message.
+  // Tells the sender that the copy of its message is done. False if the sender has withdrawn the
+  // message.
   bool let_go(const Pending& receive);
 
   const std::shared_ptr<std::byte> memory_;

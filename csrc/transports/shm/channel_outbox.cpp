@@ -9,8 +9,8 @@ namespace altorch {
 using shm::Frame;
 using shm::Offer;
 
-// Where the table is full, of offers to peers that are busy elsewhere, a message goes in parts, so that no peer waits
-// for another.
+// Where the table is full, of offers to peers that are busy elsewhere, a message goes in parts, so
+// that no peer waits for another.
 bool ShmChannel::post(Pending& message) {
   if (message.aborted) return mail_.put(message.peer, {.tag = message.tag, .aborted = 1}, nullptr);
   const bool may_offer = !processes_.empty() && !free_places_.empty() && message.moved == 0;
@@ -70,7 +70,8 @@ void ShmChannel::withdraw(Pending& message) {
   if (message.offer.offer != 0) {
     state_of(rank(), message.offer)
         .store(Offer::word(message.offer.offer, Offer::kWithdrawn), std::memory_order_release);
-    // What the caller writes to the message from now on comes after that. A release holds back only what is before it.
+    // What the caller writes to the message from now on comes after that. A release holds back only
+    // what is before it.
     std::atomic_thread_fence(std::memory_order_release);
     free_places_.push_back(static_cast<std::uint32_t>(message.offer.place));
   }

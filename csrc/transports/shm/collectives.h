@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives through the memory that the ranks of a node share: every one of torch's, uneven blocks included.
-// Vectors are reduced in the order of the ranks, on every size and position alike, half types in float32.
+// Collectives through the memory that the ranks of a node share: every one of torch's, uneven
+// blocks included. Vectors are reduced in the order of the ranks, on every size and position alike,
+// half types in float32.
 #pragma once
 
 #include <string>
@@ -15,8 +16,9 @@ namespace altorch {
 // Thread rules: one thread at a time. Never waits, and does not allocate.
 class ShmCollectives : public NativeCollectives {
  public:
-  // `processes`: by rank, where they may read each other's memory; otherwise none. `ranks_of_group`: what errors call
-  // the ranks that share the segment, where they are only some of a group.
+  // `processes`: by rank, where they may read each other's memory; otherwise none.
+  // `ranks_of_group`: what errors call the ranks that share the segment, where they are only some
+  // of a group.
   explicit ShmCollectives(shm::Segment segment, std::vector<shm::Process> processes = {},
                           std::vector<int> ranks_of_group = {})
       : segment_(std::move(segment)),
@@ -28,14 +30,16 @@ class ShmCollectives : public NativeCollectives {
   static constexpr const char* kReason = "one node: through memory that its ranks share";
   const char* reason() const override { return kReason; }
   bool offers(const Call& call) const override { return has(call); }
-  // A rank that makes another call never matches: the other ranks wait until the watchdog reports the mismatch.
+  // A rank that makes another call never matches: the other ranks wait until the watchdog reports
+  // the mismatch.
   bool compares_calls() const override { return true; }
   bool finishes_reductions() const override { return true; }
   void start(const Call& call, std::uint64_t identity, Request& request) override;
   std::uint64_t steps() const override { return step_; }
   State test(Request& request, std::optional<Error>& error) override;
-  // Always frees the buffers: only this rank writes to its tensors. A peer that still reads them cannot complete its
-  // call: that takes the last step of this rank, which it publishes only after all ranks have read.
+  // Always frees the buffers: only this rank writes to its tensors. A peer that still reads them
+  // cannot complete its call: that takes the last step of this rank, which it publishes only after
+  // all ranks have read.
   bool cancel(Request& request) override;
   WaitTarget wait_target() const override;
 

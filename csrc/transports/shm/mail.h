@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Mailbox rings of the ranks of a node: one ring for every ordered pair of ranks, and a table of what each rank
-// offers.
+// Mailbox rings of the ranks of a node: one ring for every ordered pair of ranks, and a table of
+// what each rank offers.
 //
-// A small message is copied into its ring. For a large message the ring gets an offer: the receiver copies the
-// message from the sender's memory, once (single_copy.h). The sender's table holds the state of the offer, so no
-// answer is sent. If processes may not copy from each other, a large message goes through the ring in parts, one
-// after another.
+// A small message is copied into its ring. For a large message the ring gets an offer: the receiver
+// copies the message from the sender's memory, once (single_copy.h). The sender's table holds the
+// state of the offer, so no answer is sent. If processes may not copy from each other, a large
+// message goes through the ring in parts, one after another.
 //
-// Memory order: a ring's `written` is stored with release after the bytes before it, `read` after they are copied
-// out; either is loaded with acquire by the other side. So frames are plain memory. An offer's word is taken with acquire
-// before the sender's memory is read, and let go with release after it; the sender loads it with acquire before it says
-// that the message has left. One that is withdrawn may change at once, so a fence keeps those changes behind the
-// withdrawal: a receiver that has read any of them no longer finds the word as it left it.
+// Memory order: a ring's `written` is stored with release after the bytes before it, `read` after
+// they are copied out; either is loaded with acquire by the other side. So frames are plain memory.
+// An offer's word is taken with acquire before the sender's memory is read, and let go with release
+// after it; the sender loads it with acquire before it says that the message has left. One that is
+// withdrawn may change at once, so a fence keeps those changes behind the withdrawal: a receiver
+// that has read any of them no longer finds the word as it left it.
 //
 // Thread rules: one thread at a time for each rank.
 #pragma once
@@ -39,7 +40,8 @@ struct alignas(64) Frame {
 };
 static_assert(sizeof(Frame) == 64);
 
-// The state of an offer in the sender's table. A number is used once, so that an old offer is never taken for a new one.
+// The state of an offer in the sender's table. A number is used once, so that an old offer is never
+// taken for a new one.
 struct Offer {
   enum State : std::uint64_t { kOpen = 0, kBeingCopied = 1, kTaken = 2, kWithdrawn = 3 };
   static constexpr std::uint64_t word(std::uint64_t number, State state) { return number << 2 | state; }
@@ -61,9 +63,9 @@ class Mail {
 
   // To `peer`. False when the ring has no room now. `data`: frame.part bytes.
   bool put(int peer, const Frame& frame, const void* data);
-  // The oldest frame of `peer`, or nothing. Its bytes lie in one piece, in the ring, and stay until drop(). The frame
-  // itself is a copy, which the peer cannot change any more. Throws Error(kTransport) if the ring holds no valid
-  // frame.
+  // The oldest frame of `peer`, or nothing. Its bytes lie in one piece, in the ring, and stay until
+  // drop(). The frame itself is a copy, which the peer cannot change any more. Throws
+  // Error(kTransport) if the ring holds no valid frame.
   struct Received {
     Frame frame;
     const std::byte* data;

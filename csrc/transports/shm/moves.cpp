@@ -8,10 +8,12 @@
 namespace altorch::shm {
 namespace {
 
-// From so many bytes on a block is copied once, from where its rank has it. On 32 cores that made all_to_all 1.2 to
-// 2.5 times as fast with 2 to 16 ranks, scatter 1.3 to 5.9 times (64 KiB to 16 MiB in all).
+// From so many bytes on a block is copied once, from where its rank has it. On 32 cores that made
+// all_to_all 1.2 to 2.5 times as fast with 2 to 16 ranks, scatter 1.3 to 5.9 times (64 KiB to 16
+// MiB in all).
 constexpr std::int64_t kInPlace = 32 << 10;
-// The same where several ranks read the memory of one, and wait for its page tables: below 0.7 to 1.0 times as fast.
+// The same where several ranks read the memory of one, and wait for its page tables: below 0.7 to
+// 1.0 times as fast.
 constexpr std::int64_t kInPlaceOfOne = 256 << 10;
 // So many bytes of them, by one rank, in a step.
 constexpr std::int64_t kInPlaceStep = 4 << 20;
@@ -22,8 +24,9 @@ void nothing(const Job&, std::int64_t) {}
 
 // ---- broadcast
 
-// The others copy one piece while the root shows the next. Measured with 2 ranks on 2 cores, on 23 November 2026: 64 KiB 14.1 to
-// 12.1 us, 256 KiB 39 to 31, 1 MiB 119 to 91, 16 MiB 1.57 to 1.46 ms. With more ranks than cores a step costs more than that.
+// The others copy one piece while the root shows the next. Measured with 2 ranks on 2 cores, on 23
+// November 2026: 64 KiB 14.1 to 12.1 us, 256 KiB 39 to 31, 1 MiB 119 to 91, 16 MiB 1.57 to 1.46 ms.
+// With more ranks than cores a step costs more than that.
 std::int64_t piece_of_vector(const Job& job) {
   constexpr std::int64_t kPieces = 8, kLeast = 32 << 10;
   const std::int64_t most = piece_bytes(job, 1), bytes = job.call.count * job.element();
@@ -48,7 +51,8 @@ void get_of_root(const Job& job, std::int64_t step) {
 
 std::int64_t in_place_from(const Job& job) {
   const OpKind kind = job.call.kind;
-  // Of several ranks each would read all blocks, and a root all of them alone: with 4 that takes as long, or longer.
+  // Of several ranks each would read all blocks, and a root all of them alone: with 4 that takes as
+  // long, or longer.
   const bool reads_all = job.size() > 2 && (kind == OpKind::kAllGather || kind == OpKind::kGather);
   if (job.processes.empty() || reads_all) return std::numeric_limits<std::int64_t>::max();
   return (kind == OpKind::kScatter && job.size() > 2 ? kInPlaceOfOne : kInPlace) / job.element();
@@ -60,9 +64,10 @@ std::int64_t in_place_piece(const Job& job) { return kInPlaceStep / job.size() /
 Range now_of(const Job& job, std::int64_t block, int cuts, std::int64_t step) {
   return part(block, is_read_in_place(job, block) ? in_place_piece(job) : piece_elements(job, cuts), step);
 }
-// The last two steps move nothing. A rank publishes a step when all ranks have *published* the one before. So a rank
-// that has published the last step knows that all ranks have published the last but one, which they did only after
-// their last read. From then on the owner may abort, and its memory may change: no rank still reads it.
+// The last two steps move nothing. A rank publishes a step when all ranks have *published* the one
+// before. So a rank that has published the last step knows that all ranks have published the last
+// but one, which they did only after their last read. From then on the owner may abort, and its
+// memory may change: no rank still reads it.
 std::int64_t steps_of_blocks(const Job& job, int cuts) {
   const std::int64_t through_areas = std::min(job.longest_block, in_place_from(job) - 1);
   const std::int64_t steps = steps_for(through_areas, piece_elements(job, cuts));
@@ -132,8 +137,8 @@ void put_blocks(const Job& job, std::int64_t step) {
                now.count * job.element());
   }
 }
-// Where the block of rank `of` for this rank begins in the input of rank `of`, as that rank has told. If it has
-// aborted, the counts of the first step may already be those of a later call.
+// Where the block of rank `of` for this rank begins in the input of rank `of`, as that rank has
+// told. If it has aborted, the counts of the first step may already be those of a later call.
 std::uint64_t offset_there(const Job& job, int of, std::int64_t step) {
   const std::int64_t* const counts =
       job.segment->counts(of, job.first_step + static_cast<std::uint64_t>(step));

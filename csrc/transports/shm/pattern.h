@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How each collective is cut into steps over a Segment: what a rank puts into its area in a step, and what it gets
-// from the areas of the others.
+// How each collective is cut into steps over a Segment: what a rank puts into its area in a step,
+// and what it gets from the areas of the others.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ struct Job {
   Segment* segment = nullptr;
   std::uint64_t first_step = 0;  // in the life of the group
   std::int64_t steps = 0;        // of this call
-  // Of the largest block that this rank knows of; where the ranks tell theirs, after the first step that of any rank.
+  // Of the largest block that this rank knows of; where the ranks tell theirs, after the first step
+  // that of any rank.
   std::int64_t longest_block = 0;
   std::uint64_t word = 0;  // what the others are told with every step: word_of()
   // By rank, where they may read each other's memory; otherwise empty.
@@ -36,7 +37,8 @@ struct Job {
   int rank_of_group(int rank) const {
     return ranks_of_group.empty() ? rank : ranks_of_group[static_cast<std::size_t>(rank)];
   }
-  // Whether ranks may know different blocks: they tell what they have in the first step, and the steps follow from the longest.
+  // Whether ranks may know different blocks: they tell what they have in the first step, and the
+  // steps follow from the longest.
   bool ranks_tell() const { return !all_know_sizes(call.kind); }
   std::int64_t element() const { return static_cast<std::int64_t>(size_of(call.dtype)); }
 };
@@ -46,10 +48,12 @@ struct Pattern {
 
   const char* summary;
   Waits waits;
-  // How many steps a call takes; given `longest_block` of all ranks where they tell it (Job::ranks_tell).
+  // How many steps a call takes; given `longest_block` of all ranks where they tell it
+  // (Job::ranks_tell).
   std::int64_t (*steps)(const Job& job);
-  // In step `step` of the call, from 0 on. put() may write to the rank's own area of that step, get() reads those
-  // of the others, and may write to its own area of the next. Throws Error(kTransport) where a rank's memory is gone.
+  // In step `step` of the call, from 0 on. put() may write to the rank's own area of that step,
+  // get() reads those of the others, and may write to its own area of the next. Throws
+  // Error(kTransport) where a rank's memory is gone.
   void (*put)(const Job& job, std::int64_t step);
   void (*get)(const Job& job, std::int64_t step);
 };
@@ -62,10 +66,11 @@ extern const Pattern kSmallAllReduce, kSmallReduce, kLargeReduction, kReduceScat
 
 const Pattern& pattern_of(const Call& call);
 
-// agreement.cpp. The largest block, or, where the blocks must agree, a hash of them that is odd; of even ones twice
-// the count.
+// agreement.cpp. The largest block, or, where the blocks must agree, a hash of them that is odd; of
+// even ones twice the count.
 std::uint64_t word_of(const Job& job);
-// Before step `step` of the call is published, 0 and 1: those of later steps lie in the same two places.
+// Before step `step` of the call is published, 0 and 1: those of later steps lie in the same two
+// places.
 void put_counts(const Job& job, std::int64_t step);
 // When it is there: the first rank that has other counts than this one wants.
 std::optional<Error> disagreement(const Job& job);

@@ -54,7 +54,8 @@ inline std::int64_t input_block(const Job& job, int rank) {
   return block_count(job.call.input_counts, job.call.count, rank);
 }
 
-// The piece of the area of rank `of` that rank `rank` gets, if an area is cut into one piece for each rank.
+// The piece of the area of rank `of` that rank `rank` gets, if an area is cut into one piece for
+// each rank.
 inline std::byte* cut(const Job& job, int of, int rank, std::int64_t step) {
   return area(job, of, step) + rank * piece_bytes(job, job.size());
 }

@@ -9,7 +9,8 @@
 namespace altorch::shm {
 namespace {
 
-// out = what the first `ranks` ranks have of it, `part_of(rank)`, in the order of the ranks. Of none: `out` stays.
+// out = what the first `ranks` ranks have of it, `part_of(rank)`, in the order of the ranks. Of
+// none: `out` stays.
 template <typename PartOf>
 void combine_parts(const Job& job, std::size_t ranks, void* out, std::int64_t count, PartOf&& part_of) {
   if (count <= 0 || ranks == 0) return;
@@ -23,7 +24,8 @@ void combine_parts(const Job& job, void* out, std::int64_t count, PartOf&& part_
   combine_parts(job, static_cast<std::size_t>(job.size()), out, count, part_of);
 }
 
-// Whether what a rank brings is multiplied by its factor. Then it reads its own part from its area too.
+// Whether what a rank brings is multiplied by its factor. Then it reads its own part from its area
+// too.
 bool scaled(const Job& job) { return job.call.reduces() && job.call.op == ReduceOp::kPremulSum; }
 
 // Into the area.
@@ -50,8 +52,9 @@ void get_sum(const Job& job, std::int64_t) {
   combine_parts(job, job.call.output, job.call.count, [&](int rank) { return whole(job, rank); });
 }
 
-// ---- all_reduce and reduce, large. In step s a rank puts chunk s, and finds there what the others made of their
-// slices of chunk s - 1, so that a chunk costs one wait. Its own slice it reads where it is, unless it is scaled.
+// ---- all_reduce and reduce, large. In step s a rank puts chunk s, and finds there what the others
+// made of their slices of chunk s - 1, so that a chunk costs one wait. Its own slice it reads where
+// it is, unless it is scaled.
 
 std::int64_t slice_elements(const Job& job) { return piece_elements(job, job.size() + 1); }
 Range chunk(const Job& job, std::int64_t step) {
@@ -126,7 +129,8 @@ void get_reduced_cuts(const Job& job, std::int64_t step) {
   });
 }
 
-// ---- scan and exscan: each rank puts its vector, and reduces those of the ranks up to it, or below it
+// ---- scan and exscan: each rank puts its vector, and reduces those of the ranks up to it, or
+// below it
 
 Range scanned(const Job& job, std::int64_t step) {
   return part(job.call.count, piece_elements(job, 1), step);

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-// What lies before the areas: the lines, the doorbells, and the counts of each rank, which share no cache line with
-// another's.
+// What lies before the areas: the lines, the doorbells, and the counts of each rank, which share no
+// cache line with another's.
 std::size_t lines_only(int size) { return 2 * 64 * static_cast<std::size_t>(size); }
 std::size_t line_bytes(int size) {
   return rounded_up(lines_only(size) + 64 * static_cast<std::size_t>(size), kPage);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The memory that the ranks of one group on one node share, and how they hand over data in it.
 //
-// A collective is a number of steps, and steps are counted through the life of the group. In each step a rank writes
-// what its peers want into its area, and publishes the step's number on its line. It reads the area of a peer when
-// the peer's line shows that number. A rank has two areas and two lines, for even and odd steps. It writes to those
-// of step n when every peer has published step n - 1: then each peer has read what step n - 2 left there.
+// A collective is a number of steps, and steps are counted through the life of the group. In each
+// step a rank writes what its peers want into its area, and publishes the step's number on its
+// line. It reads the area of a peer when the peer's line shows that number. A rank has two areas
+// and two lines, for even and odd steps. It writes to those of step n when every peer has published
+// step n - 1: then each peer has read what step n - 2 left there.
 //
-// Memory order: a line's step is stored with release after the area is written and after the areas of earlier steps
-// are read. It is loaded with acquire before an area is read or written again. The rest of a step (its call, its
-// word, the bytes on the line, the counts) goes the same way. So all of it is plain memory: no rank writes where
-// another rank may be reading. That also holds after aborted calls, as long as a rank reads only what belongs to step
-// n until it has published step n + 1.
+// Memory order: a line's step is stored with release after the area is written and after the areas
+// of earlier steps are read. It is loaded with acquire before an area is read or written again. The
+// rest of a step (its call, its word, the bytes on the line, the counts) goes the same way. So all
+// of it is plain memory: no rank writes where another rank may be reading. That also holds after
+// aborted calls, as long as a rank reads only what belongs to step n until it has published step n
+// + 1.
 //
 // Thread rules: one thread at a time for each rank.
 #pragma once
@@ -30,8 +32,8 @@ class Segment {
   static constexpr std::size_t kInlineBytes = 40;
   static constexpr int kMostRanks = 256;
 
-  // `memory`: bytes(size, area_bytes) of it, zero when the group was made. `cores`: of all ranks together, where
-  // that is known.
+  // `memory`: bytes(size, area_bytes) of it, zero when the group was made. `cores`: of all ranks
+  // together, where that is known.
   Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes,
           std::optional<int> cores = {});
 
@@ -98,7 +100,8 @@ class Segment {
   const int rank_, size_;
   const std::size_t area_bytes_;
   const bool is_crowded_, has_core_each_;
-  // What is known of the other ranks: all have published `seen_`, and ranks below `next_` have published `asked_`.
+  // What is known of the other ranks: all have published `seen_`, and ranks below `next_` have
+  // published `asked_`.
   std::uint64_t seen_ = 0;
   std::uint64_t asked_ = 0;
   int next_ = 0;

@@ -74,8 +74,8 @@ class ShmLinks : public Links {
   ShmChannel channel_;
 };
 
-// The links of a group on several nodes: those of another transport, and the memory that the ranks of this node
-// share.
+// The links of a group on several nodes: those of another transport, and the memory that the ranks
+// of this node share.
 class NodeLinks : public Links {
  public:
   NodeLinks(Shared shared, std::unique_ptr<Links> other) : other_(std::move(other)) {
@@ -138,7 +138,8 @@ Shared shared_ranks_of(const std::vector<std::string>& words, int rank) {
   return found;
 }
 
-// Together with the other ranks: all get the same answer. Nothing where no two ranks can share memory.
+// Together with the other ranks: all get the same answer. Nothing where no two ranks can share
+// memory.
 std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
   if (!ShmCollectives::are_wanted()) return std::nullopt;
   const int rank = group.rank, size = group.size();

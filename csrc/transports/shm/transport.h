@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Shared memory as a transport of groups whose ranks are on one node. Beside it are the collectives that only another
-// transport has (an MPI's own); one without any (Gloo) makes no connections for groups of one node. Groups of several
-// nodes are linked by the other transport, and share memory on each node (Links::node()).
+// Shared memory as a transport of groups whose ranks are on one node. Beside it are the collectives
+// that only another transport has (an MPI's own); one without any (Gloo) makes no connections for
+// groups of one node. Groups of several nodes are linked by the other transport, and share memory
+// on each node (Links::node()).
 #pragma once
 
 #include <optional>

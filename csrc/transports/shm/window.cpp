@@ -54,8 +54,8 @@ class ShmWindow::Lock {
   bool held_;
 };
 
-// Its owner does not let the memory go while one lives. Counted before `closed` is read; close() writes that before it reads
-// the count: one of the two sees the other.
+// Its owner does not let the memory go while one lives. Counted before `closed` is read; close()
+// writes that before it reads the count: one of the two sees the other.
 class ShmWindow::Visit {
  public:
   explicit Visit(Desk& desk) : desk_(desk) { desk_.visitors.fetch_add(1, std::memory_order_seq_cst); }

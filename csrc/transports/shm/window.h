@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows of ranks that are on one node. A rank reads and writes a peer's memory directly if it can map it; otherwise
-// the system copies (single_copy.h). An access that is more than a copy takes a lock of its target.
+// Windows of ranks that are on one node. A rank reads and writes a peer's memory directly if it can
+// map it; otherwise the system copies (single_copy.h). An access that is more than a copy takes a
+// lock of its target.
 #pragma once
 
 #include <atomic>
@@ -20,8 +21,8 @@ class ShmWindow : public RemoteMemory {
     Process process;                    // its owner then,
     std::uint64_t address = 0;          // and its address there
   };
-  // `control`: control_bytes() of memory that all share, zero at first. `parts`: by rank. `crowded`:
-  // AdaptiveWait::is_crowd().
+  // `control`: control_bytes() of memory that all share, zero at first. `parts`: by rank.
+  // `crowded`: AdaptiveWait::is_crowd().
   ShmWindow(std::shared_ptr<std::byte> control, int rank, std::vector<Part> parts, bool crowded);
   static std::size_t control_bytes(int size);
 

@@ -24,8 +24,8 @@ from altorch.cli._output import human_bytes, print_json, print_pairs, print_tabl
 
 SUMMARY = "Versions, each route (open, or why not), launcher, ranks per node, settings."
 
-# Asked of the library itself, in a process of its own: loading an MPI has side effects. MPI allows this call at any
-# time, before MPI_Init too.
+# Asked of the library itself, in a process of its own: loading an MPI has side effects. MPI allows
+# this call at any time, before MPI_Init too.
 LIBRARY_VERSION = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)

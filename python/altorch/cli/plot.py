@@ -22,7 +22,8 @@ SUMMARY = "Draws benchmark rows (JSON lines): latency and bandwidth against size
 
 _TIMES = ("device_us", "median_us")  # the first that a row has
 _NAMES = {"operation", "dtype", "ranks", "contender"}  # what a line's name is made of
-# Benchmarks without a line: the key of the figure, what it is, and the keys that tell a contender's bars apart.
+# Benchmarks without a line: the key of the figure, what it is, and the keys that tell a contender's
+# bars apart.
 _BARS = {
     "cuda_overlap": ("hidden_percent", "communication hidden [%]", ("contender", "dtype")),
     "cuda_training": ("step_ms", "time a step [ms]", ("wrap", "contender")),

@@ -117,7 +117,8 @@ def _goes_into_stream(packed: Packed, buffer: pickle.PickleBuffer) -> bool:
 
 class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, packed: Packed) -> None:
-        # No method: the pickler would hold itself, and its memo would wait for the garbage collector.
+        # No method: the pickler would hold itself, and its memo would wait for the garbage
+        # collector.
         super().__init__(file, protocol=5, buffer_callback=functools.partial(_goes_into_stream, packed))
         self._packed = packed
         self._storages: dict[int, _Storage] = {}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random collectives and what comes of them, computed from the shape alone: every executor is held to it.
+// Random collectives and what comes of them, computed from the shape alone: every executor is held
+// to it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +15,8 @@
 
 namespace altorch::shapes {
 
-// One call of all ranks. `counts`: of the blocks by rank, of all_to_all from rank i to rank j at i * size + j; empty: even.
+// One call of all ranks. `counts`: of the blocks by rank, of all_to_all from rank i to rank j at i
+// * size + j; empty: even.
 struct Case {
   OpKind kind;
   int size, root;
@@ -35,7 +37,8 @@ struct Case {
   }
 };
 
-// The same for the same seed, so that ranks draw alike. `most`: elements of a vector or block. `scans`: also scan and exscan.
+// The same for the same seed, so that ranks draw alike. `most`: elements of a vector or block.
+// `scans`: also scan and exscan.
 inline Case draw(std::mt19937& random, int size, std::int64_t most, bool scans) {
   const auto upto = [&](std::int64_t limit) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit + 1));
@@ -52,7 +55,8 @@ inline Case draw(std::mt19937& random, int size, std::int64_t most, bool scans) 
   return made;
 }
 
-// What one rank passes to an executor, and its memory. Its output is filled before with a number that no call makes.
+// What one rank passes to an executor, and its memory. Its output is filled before with a number
+// that no call makes.
 class RankCase {
  public:
   static constexpr std::int64_t kBefore = -77;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of a multi-process check of bootstrap/ and transports/mpi/: starts MPI as altorch does and puts it
-// to work. tests/python/test_mpi_bootstrap.py starts as many as it wants, with or without a launcher.
+// One rank of a multi-process check of bootstrap/ and transports/mpi/: starts MPI as altorch does
+// and puts it to work. tests/python/test_mpi_bootstrap.py starts as many as it wants, with or
+// without a launcher.
 //
 //   altorch_mpi_ranks --library PATH --shims DIR [--rank R --size N --store DIR] [--checks LIST]
 //
@@ -111,7 +112,8 @@ void check_groups(Mpi& mpi, int rounds) {
               << std::endl;
 }
 
-// Rank 0 waits inside MPI for rank 1, which never comes: both go on, and MPI is aborted where it is stuck.
+// Rank 0 waits inside MPI for rank 1, which never comes: both go on, and MPI is aborted where it is
+// stuck.
 void check_lost_member(Mpi& mpi, MpiGroup& group) {
   const std::vector<int> pair = {1, 0};  // not the world's order, for which MPI need not block
   if (mpi.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -147,7 +149,8 @@ std::shared_ptr<std::byte> plain(std::size_t bytes) {
           [](std::byte* memory) { ::operator delete(memory); }};
 }
 
-// A put that has taken effect, from rank 0 to rank 1, which waits for a signal meanwhile; the best of 5 batches.
+// A put that has taken effect, from rank 0 to rank 1, which waits for a signal meanwhile; the best
+// of 5 batches.
 void time_windows(Communicator& communicator) {
   const std::size_t largest = 16 << 20;
   const Opened<char> opened(communicator, plain, DType::kUInt8, largest);

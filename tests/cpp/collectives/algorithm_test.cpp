@@ -48,8 +48,8 @@ TEST(Algorithms, StandTogetherByOperationAndSayWhatTheyAre) {
   }
 }
 
-// Bytes, in segments of 1 MiB as the engine wishes them. What is not segmented gets no more than 8 MiB at
-// once.
+// Bytes, in segments of 1 MiB as the engine wishes them. What is not segmented gets no more than 8
+// MiB at once.
 TEST(Algorithms, NeedScratchThatDoesNotGrowWithTheGroup) {
   constexpr std::int64_t kMiB = 1 << 20;
   for (const Algorithm* each : algorithms()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Holds the cost formulas against the schedules themselves: a small event simulation prices what the ranks
-// really do.
+// Holds the cost formulas against the schedules themselves: a small event simulation prices what
+// the ranks really do.
 #include "collectives/cost.h"
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 namespace altorch {
 namespace {
 
-// When the last rank is done if each rank sends one message and receives one at a time, a message takes
-// alpha + beta * elements from when both sides are ready, and an element reduced takes gamma.
+// When the last rank is done if each rank sends one message and receives one at a time, a message
+// takes alpha + beta * elements from when both sides are ready, and an element reduced takes gamma.
 class Simulation {
  public:
   Simulation(const std::vector<Schedule>& schedules, const CostModel& model) : model_(model) {
@@ -159,7 +159,8 @@ TEST(Cost, BoundsTheSchedulesForOtherNumbersOfRanks) {
   }
 }
 
-// The published figures: message rounds of the busiest rank, and elements that the busiest rank sends.
+// The published figures: message rounds of the busiest rank, and elements that the busiest rank
+// sends.
 TEST(Cost, RoundsAndElementsSentAreThePublishedOnes) {
   struct Row {
     OpKind kind;

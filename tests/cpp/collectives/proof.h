@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// prove(kind): every algorithm of an operation, for 1 to 64 ranks, with even and uneven counts, in place and
-// not, whole and in segments, under deliveries that wait, overtake and hurry.
+// prove(kind): every algorithm of an operation, for 1 to 64 ranks, with even and uneven counts, in
+// place and not, whole and in segments, under deliveries that wait, overtake and hurry.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@ namespace altorch::proof {
 
 inline constexpr int kLargestSize = 64;
 
-// Deliveries, by turns: all messages wait for their receive; all are copied at once and overtake; both.
+// Deliveries, by turns: all messages wait for their receive; all are copied at once and overtake;
+// both.
 inline LoopbackOptions delivery(std::uint64_t seed) {
   LoopbackOptions options;
   options.seed = seed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks of schedules that need no run: slices in range, rounds without conflicts, messages that pair up.
-// Each returns what is wrong, or "".
+// Checks of schedules that need no run: slices in range, rounds without conflicts, messages that
+// pair up. Each returns what is wrong, or "".
 #pragma once
 
 #include <cstddef>
@@ -99,8 +99,8 @@ class RankCheck {
     return "";
   }
 
-  // Local steps neither write what is on its way nor read what has not arrived; operands overlap only where
-  // allowed.
+  // Local steps neither write what is on its way nor read what has not arrived; operands overlap
+  // only where allowed.
   std::string locals_do_not_clash(const Round& round, std::size_t i) const {
     for (auto k = round.locals_begin; k < round.locals_end; ++k) {
       const Step& s = step(k);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs an algorithm for all ranks of a group in one thread and holds the outcome against a reference that is
-// computed directly from what schedule.h promises.
+// Runs an algorithm for all ranks of a group in one thread and holds the outcome against a
+// reference that is computed directly from what schedule.h promises.
 //
-// A rank's regions lie in one arena between guard cells, so that a stray write is seen, and so that in-place
-// calls are what they are in real life: one region inside another.
+// A rank's regions lie in one arena between guard cells, so that a stray write is seen, and so that
+// in-place calls are what they are in real life: one region inside another.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Call {
   int size = 1;
   int root = 0;
   std::int64_t count = 0;
-  // Uneven calls: elements of each rank's block; all_to_all: counts[i * size + j] from rank i to rank j.
-  // Empty: even.
+  // Uneven calls: elements of each rank's block; all_to_all: counts[i * size + j] from rank i to
+  // rank j. Empty: even.
   std::vector<std::int64_t> counts = {};
   bool only_root_knows = false;  // gather and scatter
   bool in_place = false;
@@ -181,7 +181,8 @@ class VirtualRanks {
  public:
   explicit VirtualRanks(const Call& call) : call_(call) {
     for (int rank = 0; rank < call.size; ++rank) {
-      // One run of numbers per rank, in which scratch comes last: two algorithms get the same operands.
+      // One run of numbers per rank, in which scratch comes last: two algorithms get the same
+      // operands.
       std::mt19937_64 random(call.delivery.seed * 7919 + static_cast<std::uint64_t>(call.size * 100 + rank));
       schedules_.push_back(call.algorithm->build(RankProblem(call, rank).get()));
       layouts_.push_back(layout_of(call, rank, schedules_.back().scratch_count));
@@ -230,8 +231,8 @@ class VirtualRanks {
     return "stuck: " + std::to_string(done) + " of " + std::to_string(executions.size()) + " ranks are done";
   }
 
-  // Whether every rank holds what schedule.h promises, and nothing else has changed: returns what is wrong,
-  // or "". `equal(got, expected)` compares with sums in the reference's type.
+  // Whether every rank holds what schedule.h promises, and nothing else has changed: returns what
+  // is wrong, or "". `equal(got, expected)` compares with sums in the reference's type.
   template <class Wide, class Equal>
   std::string check(Equal equal) const {
     for (int rank = 0; rank < call_.size; ++rank) {
@@ -268,7 +269,8 @@ class VirtualRanks {
     return DType::kInt64;
   }
 
-  // Integers: any 64 bits, so that a part added twice or not at all cannot go unseen. Floats: within (-1, 1).
+  // Integers: any 64 bits, so that a part added twice or not at all cannot go unseen. Floats:
+  // within (-1, 1).
   static T any_value(std::mt19937_64& random) {
     if constexpr (std::is_integral_v<T>) return static_cast<T>(random());
     return static_cast<T>(static_cast<double>(static_cast<std::int64_t>(random())) / 9.3e18);
@@ -282,8 +284,8 @@ class VirtualRanks {
   std::span<const T> input_before(int rank) const { return region(before_, rank, Region::kInput); }
   std::span<const T> output_before(int rank) const { return region(before_, rank, Region::kOutput); }
 
-  // The sum over the first `ranks` ranks (0: all) of `count` elements that each holds at `offset` of its Input or (all_reduce, scan)
-  // Output.
+  // The sum over the first `ranks` ranks (0: all) of `count` elements that each holds at `offset`
+  // of its Input or (all_reduce, scan) Output.
   template <class Wide>
   std::vector<Wide> sum(Region which, std::int64_t offset, std::int64_t count, int ranks = 0) const {
     using Adder = std::conditional_t<std::is_integral_v<Wide>, std::uint64_t, Wide>;  // unsigned: may wrap

@@ -44,7 +44,8 @@ class Bench {
     return std::nullopt;
   }
 
-  // One rank's kernel, alone, in the memory that `laid` describes, its own and what the others' hold of it.
+  // One rank's kernel, alone, in the memory that `laid` describes, its own and what the others'
+  // hold of it.
   template <class Laid>
   std::optional<std::string> run_alone(const Laid& laid, const std::uint32_t* aborted) {
     return run(laid.memory(), laid.others(), [&](std::byte* memory, std::byte* others, Stream stream) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives in rounds as Device::reduce_two_shot(), reduce_one_shot() and exchange() take them, and their results. One rank's
-// kernel can be run alone: the others have then raised their flags already, and left all their data.
+// Collectives in rounds as Device::reduce_two_shot(), reduce_one_shot() and exchange() take them,
+// and their results. One rank's kernel can be run alone: the others have then raised their flags
+// already, and left all their data.
 #pragma once
 
 #include "device/bench.h"

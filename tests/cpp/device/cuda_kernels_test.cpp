@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every kernel on a real GPU, one at a time: no kernel waits for another one, so that tools may serialise
-// them (make sanitize-gpu).
+// Every kernel on a real GPU, one at a time: no kernel waits for another one, so that tools may
+// serialise them (make sanitize-gpu).
 #include "device/bulk_cases.h"
 #include "device/exchange_cases.h"
 #include "device/ll128_cases.h"

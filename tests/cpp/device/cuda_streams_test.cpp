@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies, flags and streams of a real GPU. Nothing waits for what is enqueued later or for the host, so that
-// tools may serialise it (make sanitize-gpu); cuda_waits_test.cpp has the rest.
+// Copies, flags and streams of a real GPU. Nothing waits for what is enqueued later or for the
+// host, so that tools may serialise it (make sanitize-gpu); cuda_waits_test.cpp has the rest.
 #include <sys/mman.h>
 
 #include "device/expected.h"
@@ -116,7 +116,8 @@ TEST_F(CudaStreams, AStreamComesAfterWhatAnotherHolds) {
   const PinnedMemory from = device().pin(kBytes), to = device().pin(kBytes);
   constexpr std::size_t kRounds = 8, kPart = kBytes / kRounds;
   fill(from.get(), kBytes, 3);
-  // The same two buffers in every round: what comes too early or too late takes another round's bytes.
+  // The same two buffers in every round: what comes too early or too late takes another round's
+  // bytes.
   for (std::size_t round = 0; round < kRounds; ++round) {
     device().wait_for_stream(first, second);
     device().copy_to_device(one.get(), from.get() + round * kPart, kPart, first);

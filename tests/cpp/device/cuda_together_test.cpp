@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernels of small exchanges that run at the same time, each on a stream of its own, as they do on the GPUs
-// of several ranks: every kernel has few blocks, so that one GPU has room for all of them. Where tools
-// serialise kernels these would wait for ever.
+// Kernels of small exchanges that run at the same time, each on a stream of its own, as they do on
+// the GPUs of several ranks: every kernel has few blocks, so that one GPU has room for all of them.
+// Where tools serialise kernels these would wait for ever.
 #include <algorithm>
 #include <atomic>
 #include <tuple>
@@ -30,8 +30,8 @@ class CudaTogether : public GpuKernelTest {
   void exchange_pairs_in_a_row(int ranks);
 };
 
-// Patterns, types, sizes and roots change from exchange to exchange, the areas take turns, and the numbers
-// come round to 0 on the way.
+// Patterns, types, sizes and roots change from exchange to exchange, the areas take turns, and the
+// numbers come round to 0 on the way.
 std::vector<ExchangeCase> a_row_of_exchanges(int ranks) {
   constexpr std::pair<DType, ReduceOp> reductions[] = {
       {DType::kFloat32, ReduceOp::kSum},  {DType::kBFloat16, ReduceOp::kAvg},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small exchanges as Device::reduce_ll() and move_ll() take them, and their results. One rank's kernel
-// can be run alone: the host has then posted what the others would.
+// Small exchanges as Device::reduce_ll() and move_ll() take them, and their results. One rank's
+// kernel can be run alone: the host has then posted what the others would.
 #pragma once
 
 #include <span>
@@ -154,14 +154,16 @@ class LaidExchange {
   std::size_t input_ = 0, output_ = 0, numbers_ = 0;
 };
 
-// What words are compared as: where a rank posts what it has scaled, the bits of a NaN are the processor's.
+// What words are compared as: where a rank posts what it has scaled, the bits of a NaN are the
+// processor's.
 inline DType seen_as(const ExchangeCase& exchange) {
   if (!exchange.scales()) return DType::kUInt64;
   if (exchange.dtype == DType::kComplex64) return DType::kFloat32;
   return size_of(exchange.dtype) <= 4 && is_floating(exchange.dtype) ? exchange.dtype : DType::kUInt64;
 }
 
-// Areas in which all ranks but `rank` have posted already, behind what the exchange before last has left.
+// Areas in which all ranks but `rank` have posted already, behind what the exchange before last has
+// left.
 class LaidAreas {
  public:
   LaidAreas(const ExchangeCase& exchange, int rank) : case_(exchange) {
@@ -218,7 +220,8 @@ inline std::optional<std::string> run_alone(Bench& bench, const ExchangeCase& ex
 // The most that the engine lets a rank post, by default.
 inline constexpr std::int64_t kMostBytes = 32 << 10;
 
-// Patterns x numbers of ranks x sizes; what is in place, shifted and the root changes from case to case.
+// Patterns x numbers of ranks x sizes; what is in place, shifted and the root changes from case to
+// case.
 inline std::vector<ExchangeCase> exchange_cases(std::span<const Pattern> patterns, DType dtype, ReduceOp op) {
   std::vector<ExchangeCase> cases;
   const std::int64_t most = kMostBytes / static_cast<std::int64_t>(size_of(dtype));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a kernel finds in a piece of memory, and what it has to leave there: results in some places, and
-// everything else untouched.
+// What a kernel finds in a piece of memory, and what it has to leave there: results in some places,
+// and everything else untouched.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ using Bytes = std::vector<unsigned char>;
 
 class Image {
  public:
-  // As aligned as every allocation of a GPU, and shifted from there; what is between places must stay as it
-  // is. Returns where the data stands.
+  // As aligned as every allocation of a GPU, and shifted from there; what is between places must
+  // stay as it is. Returns where the data stands.
   std::size_t place(const Bytes& data, std::size_t shift = 0) {
     const std::size_t at = (before_.size() + kGap + kAlignment - 1) / kAlignment * kAlignment + shift;
     while (before_.size() < at) before_.push_back(static_cast<unsigned char>(noise_()));

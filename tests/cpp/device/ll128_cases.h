@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of Device::reduce_ll128() and exchange_ll128(), and their results. The kernel of one rank can run alone: the lines of
-// the other ranks are there already, with the numbers of their rounds.
+// Calls of Device::reduce_ll128() and exchange_ll128(), and their results. The kernel of one rank
+// can run alone: the lines of the other ranks are there already, with the numbers of their rounds.
 #pragma once
 
 #include "device/bench.h"
@@ -18,8 +18,9 @@ struct Ll128Case {
   bool in_place = false;  // else what is read and written begins `shift` bytes behind where a pack would
   std::size_t shift = 0;
 
-  // One block of 16 warps: a round is of 32 units, or of 16 where a reduction goes among more than two. At most four, so that no
-  // slot is used twice; of shares two, each with its results behind it.
+  // One block of 16 warps: a round is of 32 units, or of 16 where a reduction goes among more than
+  // two. At most four, so that no slot is used twice; of shares two, each with its results behind
+  // it.
   static constexpr std::int64_t kWarps = Ll128Slots::kWarpsOfBlock;
   static constexpr std::size_t kPlace = static_cast<std::size_t>(kWarps * Ll128Slots::kBytesOfWarp);
 
@@ -105,9 +106,10 @@ class LaidLl128 {
   }
 
  private:
-  // Units of data, each as it stands in a place: two rows of 32 lanes, of which every eighth carries the round's number and
-  // one pack in two halves, and the others a pack a row. In place of a round's first one, where it is empty, a line with nothing
-  // but the number. act(where, halves of packs, of which the last may end before its end).
+  // Units of data, each as it stands in a place: two rows of 32 lanes, of which every eighth
+  // carries the round's number and one pack in two halves, and the others a pack a row. In place of
+  // a round's first one, where it is empty, a line with nothing but the number. act(where, halves
+  // of packs, of which the last may end before its end).
   template <class Act>
   void for_each_unit(const Bytes& data, std::int64_t kind, const Act& act) const {
     constexpr std::int64_t kUnit = Ll128Slots::kUnitBytes;

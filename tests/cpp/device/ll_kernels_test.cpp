@@ -62,7 +62,8 @@ TEST_F(SmallKernels, GoByLl128) { same_as_the_engine(ll128_cases()); }
 
 TEST_F(SmallKernels, SumAndNorm) { same_as_the_engine(norm_cases()); }
 
-// No peer may receive what an aborted rank computes in place in its next call: wrong integers look like right ones.
+// No peer may receive what an aborted rank computes in place in its next call: wrong integers look
+// like right ones.
 TEST_F(SmallKernels, AnAbortedWarpPushesNoMore) {
   constexpr std::int64_t kCount = 1000;
   constexpr int kRanks = 2, kPoison = 0x01818181;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All_reduces with a norm behind them as Device::sum_and_norm() takes them, and their results. One rank's kernel can be run alone:
-// the words of the others are there already. The numbers are whole and small, so that no order of adding makes a difference.
+// All_reduces with a norm behind them as Device::sum_and_norm() takes them, and their results. One
+// rank's kernel can be run alone: the words of the others are there already. The numbers are whole
+// and small, so that no order of adding makes a difference.
 #pragma once
 
 #include <cmath>

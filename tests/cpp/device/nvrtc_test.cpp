@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every kind of kernel, compiled for GPUs of today; needs NVRTC, and no GPU. tests/python/test_kernels.py does the same with
-// the NVRTC that torch brings: versions differ in what they take.
+// Every kind of kernel, compiled for GPUs of today; needs NVRTC, and no GPU.
+// tests/python/test_kernels.py does the same with the NVRTC that torch brings: versions differ in
+// what they take.
 #include "device/nvrtc.h"
 
 #include <gtest/gtest.h>

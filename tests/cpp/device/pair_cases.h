@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exchanges of pairs as Device::exchange_pairs() takes them, and their results. One rank's kernel can be run
-// alone: the host has then posted what the peers would.
+// Exchanges of pairs as Device::exchange_pairs() takes them, and their results. One rank's kernel
+// can be run alone: the host has then posted what the peers would.
 #pragma once
 
 #include "device/bench.h"
@@ -50,7 +50,8 @@ inline Bytes words_with(Bytes data, std::uint32_t exchange) {
   return words;
 }
 
-// What a place holds after one side of an exchange: from which word on, what. `unit`: the words of an element.
+// What a place holds after one side of an exchange: from which word on, what. `unit`: the words of
+// an element.
 inline constexpr std::int64_t kRegion = 512;  // words
 struct Words {
   std::size_t at;
@@ -77,7 +78,8 @@ inline Bytes stale_place(int blocks, std::uint32_t exchange) {
   return words_with(bytes_of(4 * kRegion * static_cast<std::size_t>(blocks), 99), exchange - 2);
 }
 
-// One rank's memory, and the areas, in which the peers have posted behind what the exchange before last left.
+// One rank's memory, and the areas, in which the peers have posted behind what the exchange before
+// last left.
 class LaidPairs {
  public:
   explicit LaidPairs(const PairCase& exchange) : case_(exchange) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions as Device::reduce() takes them, and their results: for the kernels on a GPU and for the same
-// source compiled for the host.
+// Reductions as Device::reduce() takes them, and their results: for the kernels on a GPU and for
+// the same source compiled for the host.
 #pragma once
 
 #include "device/device.h"
@@ -50,8 +50,8 @@ inline Bytes expected_reduction(const ReductionCase& reduction, std::vector<Byte
   return narrowed;
 }
 
-// A case in memory, as the engine has it: own data and the output on the GPU, others' parts and the copy in
-// pinned memory.
+// A case in memory, as the engine has it: own data and the output on the GPU, others' parts and the
+// copy in pinned memory.
 class LaidReduction {
  public:
   explicit LaidReduction(const ReductionCase& reduction) : case_(reduction) {

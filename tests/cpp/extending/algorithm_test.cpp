@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// docs/extending.md, "An algorithm": an all_gather by way of rank 0, as the page has it, and its proof.
+// docs/extending.md, "An algorithm": an all_gather by way of rank 0, as the page has it, and its
+// proof.
 #include "collectives/algorithm.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// docs/extending.md, "A transport": messages through a lock and a list, as the page has it; it conforms, and a
-// group runs over it.
+// docs/extending.md, "A transport": messages through a lock and a list, as the page has it; it
+// conforms, and a group runs over it.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -95,7 +95,8 @@ class PostChannel : public Channel {
     std::optional<Error> error = {};
   };
 
-  // Gives each receive the oldest message that fits. The caller that tests the request learns of an error.
+  // Gives each receive the oldest message that fits. The caller that tests the request learns of an
+  // error.
   void deliver() {
     for (auto& [handle, wanted] : wanted_) {
       if (wanted.arrived) continue;

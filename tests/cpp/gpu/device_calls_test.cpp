@@ -254,8 +254,8 @@ struct RouteCarrier : DeviceCarrier {
   GpuRoute& route;
 };
 
-// The whole way, on a device: a peer that never calls, or that calls something else. The stream goes on, what it
-// leaves says so, and the peer hears of it.
+// The whole way, on a device: a peer that never calls, or that calls something else. The stream
+// goes on, what it leaves says so, and the peer hears of it.
 TEST(DeviceCalls, OnADeviceNothingHealthyIsLeft) {
   for (const bool peer_calls : {false, true}) {
     ThreadGroup groups(2), carriers(2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks with GPUs that are threads: GpuRoutes on fake devices and the fake NCCL, in a world that a test describes.
+// Ranks with GPUs that are threads: GpuRoutes on fake devices and the fake NCCL, in a world that a
+// test describes.
 #pragma once
 
 #include <memory>
@@ -105,7 +106,8 @@ struct GpuRank {
     routes.enqueue(route, {&operation, 1}, on ? on : stream);
     return route.name();
   }
-  // The same up to the route, with what the backend does when there is none: the peers may already wait.
+  // The same up to the route, with what the backend does when there is none: the peers may already
+  // wait.
   void choose_or_abort(Operation operation) const {
     operation.sequence = group.next_sequence(operation.device);
     try {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What goes wrong on the way of calls on CUDA tensors is known to all ranks, and ends on every route.
+// What goes wrong on the way of calls on CUDA tensors is known to all ranks, and ends on every
+// route.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -141,7 +142,8 @@ TEST(GpuRoutesFailures, CallsThatDifferAreRefusedByAllRanks) {
           EXPECT_EQ(kind, me.rank == 2 ? ErrorKind::kMismatch : ErrorKind::kTransport);
           EXPECT_TRUE(says(text, "all_reduce(SUM) of " + std::to_string(count) + " float32")) << text;
           EXPECT_TRUE(says(text, "rank 2 all_reduce(SUM) of " + std::to_string(count + 1))) << text;
-          // No rank lets its stream go on before all ranks have looked: all of them know at once what the boards say.
+          // No rank lets its stream go on before all ranks have looked: all of them know at once
+          // what the boards say.
           ++done;
           wait_until([&] { return done == 3; });
           me.routes.mark_results();
@@ -188,7 +190,8 @@ TEST(GpuRoutesFailures, AnAbortEndsWhatHangsOnEveryRoute) {
           EXPECT_EQ(me.routes.mark_results(), std::nullopt);
           // NCCL comes last: it waits for the device, which the others hold up.
           me.routes.abort("aborted by the test");
-          // At once, but on a machine so busy that NCCL was left behind in it: rank 1 has the other one.
+          // At once, but on a machine so busy that NCCL was left behind in it: rank 1 has the other
+          // one.
           wait_until([&] { return world.nccl().open_communicators() == 1; });
           for (const Stream stream : {me.stream, second, third}) ASSERT_TRUE(me.device.synchronize(stream));
           for (const auto* result : {&small, &large, &moved}) {
@@ -279,7 +282,8 @@ TEST(GpuRoutesFailures, ARankWithoutKernelsSaysThatItCannotMark) {
   });
 }
 
-// The carrier's store checks no peer: in it, rank 0 would wait for its whole timeout, and not read why.
+// The carrier's store checks no peer: in it, rank 0 would wait for its whole timeout, and not read
+// why.
 TEST(GpuRoutesFailures, ARankWithoutPinnedMemoryEndsTheWaitOfTheOthers) {
   auto places = shared_gpu(2);
   places[1].pinned_limit = 1000;

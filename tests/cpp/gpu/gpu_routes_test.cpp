@@ -254,7 +254,8 @@ TEST(GpuRoutes, GraphsHoldNcclAndWhatCountsOnTheDevice) {
     std::vector<float> x(kLl, 1.0f), y(kLarge, 1.0f);
     const Operation small = operation_of(OpKind::kAllReduce, x.data(), x.data(), kLl);
     const Operation large = operation_of(OpKind::kAllReduce, y.data(), y.data(), kLarge);
-    // A graph cannot wait until the ranks have met: what it takes is there from a call before, NCCL from the first.
+    // A graph cannot wait until the ranks have met: what it takes is there from a call before, NCCL
+    // from the first.
     EXPECT_STREQ(me.routes.choose({&small, 1}, /*capturing=*/true).name(), "nccl");
     ASSERT_NE(me.routes.nccl_communicator(), nullptr);
     EXPECT_EQ(me.call(small), "host_staged");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random collectives over every executor that the C++ tests have, held to the shape (base/shape.h). MPI's is held to it by the
-// conformance suite of tests/python.
+// Random collectives over every executor that the C++ tests have, held to the shape (base/shape.h).
+// MPI's is held to it by the conformance suite of tests/python.
 #include <gtest/gtest.h>
 
 #include "base/shape_cases.h"

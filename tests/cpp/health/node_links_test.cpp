@@ -68,8 +68,8 @@ class NodeLinksTest : public ::testing::Test {
     _exit(0);
   }
 
-  // Until the two nodes are connected, as the kernel sees it: tries come every half second, and on a busy machine
-  // a process may take its time.
+  // Until the two nodes are connected, as the kernel sees it: tries come every half second, and on
+  // a busy machine a process may take its time.
   void wait_until_connected() const {
     const auto end = std::chrono::steady_clock::now() + seconds(30);
     while (std::chrono::steady_clock::now() < end && !connected())

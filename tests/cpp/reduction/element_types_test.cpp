@@ -107,8 +107,8 @@ TEST(Narrow, KeepsNaN) {
 }
 
 #if defined(__SSE__)
-// torch.set_flush_denormal(True) makes a thread treat float32 subnormals as zero; a float16 subnormal is a
-// normal float32 and must survive.
+// torch.set_flush_denormal(True) makes a thread treat float32 subnormals as zero; a float16
+// subnormal is a normal float32 and must survive.
 TEST(Widen, KeepsFloat16SubnormalsWhenTheThreadFlushesFloat32Ones) {
   const unsigned int before = _mm_getcsr();
   for (const auto* table : usable_kernel_tables()) {

@@ -36,8 +36,8 @@ TEST(KernelTable, EverySetGivesTheSameBits) {
   }
 }
 
-// MIN and MAX: the first NaN with its payload, and the first operand of +0 and -0, in vectors as in their
-// rest.
+// MIN and MAX: the first NaN with its payload, and the first operand of +0 and -0, in vectors as in
+// their rest.
 TEST(KernelTable, MinAndMaxDependOnlyOnTheOrderedPair) {
   const auto float_of = [](std::uint32_t bits) {
     float value;

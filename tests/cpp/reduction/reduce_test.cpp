@@ -145,8 +145,8 @@ TEST(Reduce, IsRefusedWithASentenceWhereTorchDefinesNothing) {
   EXPECT_EQ(int{byte}, 1);
 }
 
-// What combine() promises, one operation after another: in float32 for half types, which are rounded at the
-// end.
+// What combine() promises, one operation after another: in float32 for half types, which are
+// rounded at the end.
 std::vector<unsigned char> combined(DType dtype, ReduceOp op,
                                     const std::vector<std::vector<unsigned char>>& parts, std::size_t count) {
   const bool half = is_half(dtype);

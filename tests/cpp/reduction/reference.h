@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a reduction must give, computed another way than the kernels do: integers in 128 bits, floating types
-// in float64 with every rounding spelled out, halves decoded and encoded bit by bit.
+// What a reduction must give, computed another way than the kernels do: integers in 128 bits,
+// floating types in float64 with every rounding spelled out, halves decoded and encoded bit by bit.
 #pragma once
 
 #include <cmath>
@@ -58,7 +58,8 @@ inline std::uint16_t encode_half(DType dtype, double value) {
   double whole = std::floor(steps);
   const double rest = steps - whole;
   if (rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) != 0)) whole += 1;
-  // A normal number's leading bit carries into the exponent field, as does an overflow of the mantissa.
+  // A normal number's leading bit carries into the exponent field, as does an overflow of the
+  // mantissa.
   const int field = (exponent + format.bias() - 1) * (1 << format.mantissa_bits) + static_cast<int>(whole);
   return static_cast<std::uint16_t>(sign | std::min(field, infinity));
 }
@@ -195,8 +196,8 @@ inline std::size_t first_difference(DType dtype, const void* left, const void* r
   return count;
 }
 
-// Random elements: integers and halves of any bits (so NaN, infinities and subnormals too), reals of many
-// magnitudes with special values strewn in.
+// Random elements: integers and halves of any bits (so NaN, infinities and subnormals too), reals
+// of many magnitudes with special values strewn in.
 inline std::vector<unsigned char> random_elements(DType dtype, std::size_t count, std::mt19937_64& random) {
   std::vector<unsigned char> bytes(count * size_of(dtype));
   for (auto& byte : bytes) byte = static_cast<unsigned char>(random());

@@ -97,7 +97,8 @@ TEST(FirstAllgather, CostsEachRankAFixedNumberOfRequests) {
     for (int rank = 0; rank < kSize; ++rank) {
       const CountingStore& asked = *stores[static_cast<std::size_t>(rank)];
       EXPECT_LE(asked.writes, 4) << "rank " << rank;
-      // Rank 0 polls a counter that is there; the others look now and then whether the challenge has changed.
+      // Rank 0 polls a counter that is there; the others look now and then whether the challenge
+      // has changed.
       EXPECT_LE(asked.reads + asked.polls, 80) << "rank " << rank;
       if (rank != 0) {
         EXPECT_LE(asked.reads, 20) << "rank " << rank;

@@ -99,8 +99,8 @@ TEST(Survivors, BeginsAgainWhereTheOneThatWouldWriteTheListDies) {
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
-// Rank 1 takes the role of the writer, and is stopped until rank 2 has written another list: rank 2 does not know that rank 3,
-// which had announced itself, is dead.
+// Rank 1 takes the role of the writer, and is stopped until rank 2 has written another list: rank 2
+// does not know that rank 3, which had announced itself, is dead.
 TEST(Survivors, AllReadOneListWhereAWriterIsSlow) {
   class StoppedWriter : public StoreView {
    public:
@@ -149,7 +149,8 @@ TEST(Survivors, LeavesOutOneThatDiesAfterItCame) {
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
-// What decides whether ranks end in one world: all of them get the same answer, whatever each has seen.
+// What decides whether ranks end in one world: all of them get the same answer, whatever each has
+// seen.
 TEST(Survivors, DecidesTheSameForAllRanks) {
   const auto alive = [](int) { return false; };
   for (const int failed : {-1, 0, 2}) {

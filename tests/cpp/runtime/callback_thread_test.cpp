@@ -73,7 +73,8 @@ TEST(CallbackThread, GoesOnBehindCallbacksThatWaitForLaterOnes) {
   EXPECT_EQ(finished.load(), kDeep);
 }
 
-// Both come before the idle thread has woken, most often: it takes one, and no other thread is idle.
+// Both come before the idle thread has woken, most often: it takes one, and no other thread is
+// idle.
 TEST(CallbackThread, GoesOnBehindOneThatWaitsForTheOnlyOtherOne) {
   for (int round = 0; round < 2; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // by then only one thread is left

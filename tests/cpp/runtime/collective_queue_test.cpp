@@ -29,7 +29,8 @@ TEST(CollectiveQueue, RunsCollectivesOnTheCallingThread) {
 TEST(CollectiveQueue, KeepsTheOrderOfQueuedAndInlineCollectives) {
   ThreadGroup group(3);
   const auto errors = group.run([&](int rank, Communicator& communicator) {
-    // Every step works on the same memory: any other order than that of the calls gives other numbers.
+    // Every step works on the same memory: any other order than that of the calls gives other
+    // numbers.
     std::vector<std::int64_t> values(5000, rank);
     std::vector<std::shared_ptr<Task>> tasks;
     std::int64_t expected = 3;
@@ -52,7 +53,8 @@ TEST(CollectiveQueue, KeepsTheOrderOfQueuedAndInlineCollectives) {
   EXPECT_EQ(errors, all_good(3));
 }
 
-// As asynchronous calls do: some are done at once, some are handed over half-way, some find others under way.
+// As asynchronous calls do: some are done at once, some are handed over half-way, some find others
+// under way.
 TEST(CollectiveQueue, KeepsTheOrderOfAttempts) {
   for (const int size : {1, 2, 3}) {
     ThreadGroup group(size);
@@ -139,7 +141,8 @@ TEST(CollectiveQueue, CountsTheTimeOfAQueuedCallFromTheCallOn) {
   EXPECT_EQ(errors, all_good(2));
 }
 
-// A transport that keeps what it was given when an operation fails, and fails in other ways than by an Error.
+// A transport that keeps what it was given when an operation fails, and fails in other ways than by
+// an Error.
 class KeepingChannel : public FailingChannel {
  public:
   explicit KeepingChannel(bool throws) : throws_(throws) {}

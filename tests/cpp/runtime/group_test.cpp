@@ -54,7 +54,8 @@ TEST(Group, GoesOnAfterACallThatAllRanksRefused) {
   EXPECT_EQ(errors, all_good(3));
 }
 
-// One thread of a rank trains while another one saves a checkpoint: which of the two calls comes first differs by rank.
+// One thread of a rank trains while another one saves a checkpoint: which of the two calls comes
+// first differs by rank.
 TEST(Group, NumbersCallsOnGpusApart) {
   ThreadGroup group(3);
   const auto errors = group.run([&](int rank, Communicator& communicator) {
@@ -102,7 +103,8 @@ TEST(Group, ABarrierMayHaveAPlaceAmongTheCallsOnGpus) {
   EXPECT_EQ(describe_fingerprint(finding->called.fingerprint), "barrier");
 }
 
-// At 1aa6fc3 the group went on, and the tag came back 8192 calls later with what had been sent before.
+// At 1aa6fc3 the group went on, and the tag came back 8192 calls later with what had been sent
+// before.
 TEST(Group, IsClosedByACallThatTimesOutOnOneRankOnly) {
   ThreadGroup group(2);
   std::atomic<int> right{0}, refused{0};

@@ -23,7 +23,8 @@ using Counts = std::vector<std::int64_t>;
 
 constexpr std::size_t kLimit = 1 << 20;
 
-// `body(rank, collectives)` on a thread per rank, which share memory where they are on one node; what each threw.
+// `body(rank, collectives)` on a thread per rank, which share memory where they are on one node;
+// what each threw.
 template <typename Body>
 std::vector<std::string> on_nodes(const Ranks& node_of_rank, Body body, LoopbackOptions options = {}) {
   auto channels = make_loopback_channels(static_cast<int>(node_of_rank.size()), options);

@@ -48,7 +48,8 @@ std::shared_ptr<Task> message(OpKind kind, int peer, int& value, const Gate& gat
   return task;
 }
 
-// A large message that it copies itself, part by part: who drives it must not sleep for the sender in between.
+// A large message that it copies itself, part by part: who drives it must not sleep for the sender
+// in between.
 class CopyingChannel : public FailingChannel {
  public:
   State test(std::span<Request>, std::optional<Error>&) override {
@@ -93,7 +94,8 @@ TEST(PointToPoint, HasMovedWhereItCopiedAPart) {
   EXPECT_FALSE(messages.drive(std::chrono::steady_clock::now(), found));
 }
 
-// A message that is done at once needs no waiting thread. The caller posts any other one; each counts only once.
+// A message that is done at once needs no waiting thread. The caller posts any other one; each
+// counts only once.
 TEST(PointToPoint, BeginsBeforeAThreadWaits) {
   for (const std::size_t eager : {std::size_t{0}, std::size_t{1} << 10}) {
     ThreadGroup group(2, {.eager_bytes = eager});

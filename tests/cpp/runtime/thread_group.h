@@ -52,14 +52,16 @@ class ThreadGroup {
     }
   }
   ThreadGroup(ThreadGroup&&) = default;
-  // Ends the group as a backend does. Otherwise the progress thread would serve an open window without end.
+  // Ends the group as a backend does. Otherwise the progress thread would serve an open window
+  // without end.
   ~ThreadGroup() {
     for (const auto& member : members_) Windows::of(*member).release();
   }
   Communicator& operator[](int rank) { return *members_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }
 
-  // Runs `body(rank, communicator)` on a thread per rank and returns what each threw: "" for nothing.
+  // Runs `body(rank, communicator)` on a thread per rank and returns what each threw: "" for
+  // nothing.
   std::vector<std::string> run(const std::function<void(int, Communicator&)>& body) {
     std::vector<std::string> errors(members_.size());
     std::vector<std::thread> threads;

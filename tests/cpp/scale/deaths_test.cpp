@@ -15,7 +15,8 @@ using std::chrono::seconds;
 
 constexpr int kRanksOfANode = 128;
 
-// The first `deaths` ranks of a node die one after another. Its other ranks see and tell it; all ask once a second.
+// The first `deaths` ranks of a node die one after another. Its other ranks see and tell it; all
+// ask once a second.
 void die(SimulatedTime& time, int deaths, const std::shared_ptr<SimulatedStore>& store) {
   const int size = time.ranks(), node = std::min(size, kRanksOfANode);
   const auto errors = time.run([&](int rank) {

@@ -75,7 +75,8 @@ TEST(ScaleOfMaking, AFixedNumberOfRequestsForEachRank) {
     SimulatedStore store(time);
     EXPECT_EQ(make_group(time, store, seconds(300)), all_good(size));
     store.tell("making");
-    // A challenge and an answer, twice a word, three times a count and a table; some more looks at the challenge.
+    // A challenge and an answer, twice a word, three times a count and a table; some more looks at
+    // the challenge.
     for (int rank = 1; rank < size; ++rank) EXPECT_LE(store.of(rank).writes + store.of(rank).reads, 12);
     EXPECT_LE(store.of(0).writes, 10);
     EXPECT_LE(store.in_all().requests(), 60 * size);
@@ -84,7 +85,8 @@ TEST(ScaleOfMaking, AFixedNumberOfRequestsForEachRank) {
   }
 }
 
-// While the pauses grow, in each of three waits; then four a second, or one in so many milliseconds as there are ranks.
+// While the pauses grow, in each of three waits; then four a second, or one in so many milliseconds
+// as there are ranks.
 constexpr int kFirstLooks = 90;
 int later_looks(seconds waited, int size) {
   return static_cast<int>(waited.count() * 1000) / std::max(250, size);

@@ -28,8 +28,8 @@ struct StalledRank {
     watchdog = std::make_unique<Watchdog>(*group);
   }
 
-  // Looks ten times a second, as the thread that carries the call does, and asks who is dead at every tenth look, as
-  // liveness does for ranks that have peers on other nodes.
+  // Looks ten times a second, as the thread that carries the call does, and asks who is dead at
+  // every tenth look, as liveness does for ranks that have peers on other nodes.
   std::optional<Error> stall(const Operation& operation) {
     Wait wait;
     wait.issued = wait.began = WaitClock::now();
@@ -72,7 +72,8 @@ TEST(ScaleOfStalls, AFewRequestsASecondAndRank) {
     const auto store = std::make_shared<SimulatedStore>(time);
     const auto errors = stall(time, store, seconds(kLength));
     store->tell("stall");
-    // Is the group closed, has a call been refused, what did the first one call, has a rank asked, who is dead?
+    // Is the group closed, has a call been refused, what did the first one call, has a rank asked,
+    // who is dead?
     const int pauses = static_cast<int>(seconds(kLength) / calm_pace(size));
     const int of_the_end = 40;  // where are all, asked by one of them
     EXPECT_LE(store->most(), kLength + 4 * pauses + of_the_end) << size;

@@ -47,7 +47,8 @@ TEST(ScaleOfSurvivors, AFixedNumberOfRequestsForEachRank) {
   }
 }
 
-// No rank of the first half comes, and no rank of the second half knows why: its timeouts end at the same time.
+// No rank of the first half comes, and no rank of the second half knows why: its timeouts end at
+// the same time.
 TEST(ScaleOfSurvivors, SoAlsoWhereHalfOfAllAreSilent) {
   for (const int size : scales()) {
     SimulatedTime time(size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The program ends when every group has: what the progress thread drives meanwhile is known to its stack alone, where the
-// search for leaks does not always look.
+// The program ends when every group has: what the progress thread drives meanwhile is known to its
+// stack alone, where the search for leaks does not always look.
 #include <gtest/gtest.h>
 
 #include <chrono>

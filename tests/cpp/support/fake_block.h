@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A block of threads, as a kernel's source knows it, of a few threads of the host: so few that every loop has a tail, and an
-// odd number. What runs outside of one is alone. To be included before the kernels.
+// A block of threads, as a kernel's source knows it, of a few threads of the host: so few that
+// every loop has a tail, and an odd number. What runs outside of one is alone. To be included
+// before the kernels.
 #pragma once
 
 #include <atomic>

@@ -22,7 +22,8 @@ extern "C" void AnnotateIgnoreWritesEnd(const char* file, int line);
 namespace altorch {
 namespace {
 
-// While it lives, ThreadSanitizer does not look at this thread's memory, only at its atomics and locks.
+// While it lives, ThreadSanitizer does not look at this thread's memory, only at its atomics and
+// locks.
 class Unwatched {
  public:
 #if defined(__SANITIZE_THREAD__)

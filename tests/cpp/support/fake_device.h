@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A GPU of threads: every stream is one, works off its queue in order, and dawdles at random, so that what is
-// not ordered happens in every order. "Device memory" is host memory.
+// A GPU of threads: every stream is one, works off its queue in order, and dawdles at random, so
+// that what is not ordered happens in every order. "Device memory" is host memory.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,11 @@ struct FakeDeviceOptions {
   std::chrono::microseconds longest_delay{200};  // before each piece of work, at random
   std::size_t pinned_limit = std::size_t{1} << 40;
   bool moves_data = true;  // false: flags and order only
-  // Streams may write what others read, as they do once flags are raised to let them go on: results are then
-  // marked, and ThreadSanitizer is not to look.
+  // Streams may write what others read, as they do once flags are raised to let them go on: results
+  // are then marked, and ThreadSanitizer is not to look.
   bool aborts = false;
-  // In a context beside torch's, where nothing but kernels is never held up: copies, and flags but by kernels, throw.
+  // In a context beside torch's, where nothing but kernels is never held up: copies, and flags but
+  // by kernels, throw.
   bool beside = false;
 };
 

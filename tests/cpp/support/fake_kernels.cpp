@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels, run by the fake device: the very source that NVRTC compiles, in blocks of a few threads.
+// The kernels, run by the fake device: the very source that NVRTC compiles, in blocks of a few
+// threads.
 #include <cmath>
 #include <cstdlib>
 #include <thread>
@@ -43,8 +44,8 @@ void post_all(const LlExchange& job) {
     FakeBlock::run([&] { kernels::send_units<Number>(job, kernels::turn_of(job, block, job.blocks)); });
 }
 
-// The operator is chosen while a kernel runs, not when it is compiled: a kernel is compiled twice a type instead of five
-// times, in half of the time that this file takes.
+// The operator is chosen while a kernel runs, not when it is compiled: a kernel is compiled twice a
+// type instead of five times, in half of the time that this file takes.
 struct ChosenOperator {
   static inline thread_local ReduceOp op = ReduceOp::kSum;
 
@@ -264,7 +265,8 @@ void FakeDevice::reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, 
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
-// A rank is no further than its own warp: so one after another is as good as side by side, but rows are not.
+// A rank is no further than its own warp: so one after another is as good as side by side, but rows
+// are not.
 void FakeDevice::exchange_ll128(const Ll128Exchange& job, Stream stream) {
   launch(
       [job] {

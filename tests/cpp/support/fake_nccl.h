@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An NCCL for ranks that are threads of one process, on streams of the fake device: what nccl::library() gives
-// while it lives. Host calls enqueue and return; the streams wait for the other ranks, as NCCL's kernels do, and
-// compute what its documentation says (fake_nccl_numbers.cpp). It notes down whatever its user does that the
-// documentation forbids, and can be told to fail, to hang, and to lack what newer versions have.
+// An NCCL for ranks that are threads of one process, on streams of the fake device: what
+// nccl::library() gives while it lives. Host calls enqueue and return; the streams wait for the
+// other ranks, as NCCL's kernels do, and compute what its documentation says
+// (fake_nccl_numbers.cpp). It notes down whatever its user does that the documentation forbids, and
+// can be told to fail, to hang, and to lack what newer versions have.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided communication of the fake NCCL, as NCCL 2.29 has it: sources and targets lie in symmetric windows that begin where
-// NCCL wants them and are of one size on all ranks, and index, context and flags are 0. Signals of two ranks are counted
-// together; a wait takes so many as were not taken yet.
+// One-sided communication of the fake NCCL, as NCCL 2.29 has it: sources and targets lie in
+// symmetric windows that begin where NCCL wants them and are of one size on all ranks, and index,
+// context and flags are 0. Signals of two ranks are counted together; a wait takes so many as were
+// not taken yet.
 #include <cstring>
 
 #include "support/fake_nccl_host.h"

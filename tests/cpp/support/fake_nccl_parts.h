@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the fake NCCL is made of: communicators, and how what ranks have enqueued comes together in streams.
+// What the fake NCCL is made of: communicators, and how what ranks have enqueued comes together in
+// streams.
 #pragma once
 
 #include <condition_variable>

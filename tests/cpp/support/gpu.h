@@ -34,7 +34,8 @@ class Gpu {
   // What kernels look at to give up: not 0 then.
   std::uint32_t* aborted() { return &flags_[kFlags].count; }
 
-  // Waits for the stream; false where the watchdog had to help. Throws what CUDA says of failed work.
+  // Waits for the stream; false where the watchdog had to help. Throws what CUDA says of failed
+  // work.
   bool finish(Stream stream);
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A store that all simulated ranks ask, and that answers one request after another, each in its time; it counts by rank.
+// A store that all simulated ranks ask, and that answers one request after another, each in its
+// time; it counts by rank.
 #pragma once
 
 #include <algorithm>

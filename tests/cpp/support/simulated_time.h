@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Thousands of ranks in one thread, in a time of their own (WaitClock). Who sleeps goes ahead of the others, until it would
-// see what they do: then whichever is furthest back goes on, on a stack of its own. So they do the same in every run,
-// however busy the machine is.
+// Thousands of ranks in one thread, in a time of their own (WaitClock). Who sleeps goes ahead of
+// the others, until it would see what they do: then whichever is furthest back goes on, on a stack
+// of its own. So they do the same in every run, however busy the machine is.
 #pragma once
 
 #include <functional>

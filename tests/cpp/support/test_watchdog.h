@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Frees a test that waits in vain, so that no test hangs: things that wait for one another on a GPU cannot be
-// interrupted, only told to give up.
+// Frees a test that waits in vain, so that no test hangs: things that wait for one another on a GPU
+// cannot be interrupted, only told to give up.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ namespace altorch {
 
 class TestWatchdog {
  public:
-  // Without progress for `timeout`, `rescue` is called from another thread; without progress for as long
-  // again, the program ends.
+  // Without progress for `timeout`, `rescue` is called from another thread; without progress for as
+  // long again, the program ends.
   TestWatchdog(std::chrono::seconds timeout, std::function<void()> rescue);
   ~TestWatchdog();
   TestWatchdog(const TestWatchdog&) = delete;

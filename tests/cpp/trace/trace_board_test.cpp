@@ -148,7 +148,8 @@ TEST(TraceBoard, IsNotThereWhereTheUserTurnsItOff) {
   unsetenv("ALTORCH_TRACE");
 }
 
-// What a process of its own writes to standard error when it gets SIGUSR1, or nothing where that ended it.
+// What a process of its own writes to standard error when it gets SIGUSR1, or nothing where that
+// ended it.
 std::optional<std::string> after_signal(const std::function<void()>& before) {
   int pipe_ends[2], ready[2];
   EXPECT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);

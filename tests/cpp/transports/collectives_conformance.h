@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What all native collectives must do, for the calls that they offer: every rank calls collectives_conform() at once.
+// What all native collectives must do, for the calls that they offer: every rank calls
+// collectives_conform() at once.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,8 @@ std::vector<T> values(int rank, std::size_t count) {
   return result;
 }
 
-// Under the thread sanitizer memory costs a hundred times as much. There the vectors are just longer than the smallest areas.
+// Under the thread sanitizer memory costs a hundred times as much. There the vectors are just
+// longer than the smallest areas.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kSlowMemory = true;
 #else

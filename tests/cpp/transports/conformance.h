@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the conformance suites of transports share. Every rank of a group calls them at once, with links of its
-// own; what is wrong is thrown.
+// What the conformance suites of transports share. Every rank of a group calls them at once, with
+// links of its own; what is wrong is thrown.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What docs/windows.md says of order, raced by streams of GPUs, or of fakes: the host enqueues many rounds at once, and the
-// streams keep each other in step by signals. What a rank has seen goes to a log in pinned memory, which the host looks
-// through when all streams are there. Who does what changes from batch to batch, so that every rank's GPU has every part.
+// What docs/windows.md says of order, raced by streams of GPUs, or of fakes: the host enqueues many
+// rounds at once, and the streams keep each other in step by signals. What a rank has seen goes to
+// a log in pinned memory, which the host looks through when all streams are there. Who does what
+// changes from batch to batch, so that every rank's GPU has every part.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +37,8 @@ struct RaceGpu {
 };
 using MakeGpu = std::function<RaceGpu(int rank)>;
 
-// A rank with its stream, a window over `words` numbers of every rank, and room in the log for `seen` of each round.
+// A rank with its stream, a window over `words` numbers of every rank, and room in the log for
+// `seen` of each round.
 class Racer {
  public:
   Racer(Communicator& group, RaceGpu own, std::size_t words, std::size_t seen)
@@ -201,8 +203,9 @@ struct Turn {
   int operator[](int part) const { return ranks[static_cast<std::size_t>(part)]; }
 };
 
-// `enqueue(racer, part, turn)`: what the rank with that part has its stream do in a round. `check(together, turn)`, when that is
-// done on all ranks, throws what is wrong. What the ranks have thrown.
+// `enqueue(racer, part, turn)`: what the rank with that part has its stream do in a round.
+// `check(together, turn)`, when that is done on all ranks, throws what is wrong. What the ranks
+// have thrown.
 template <class Enqueue, class Check>
 std::vector<std::string> race(int size, const MakeGpu& make, std::chrono::milliseconds time,
                               const Shape& shape, const Enqueue& enqueue, const Check& check) {
@@ -244,8 +247,9 @@ std::vector<std::string> race(int size, const MakeGpu& make, std::chrono::millis
   });
 }
 
-// What part 0 has put at the last part is there when that hears of it: from part 0 itself, in the same call, or where there
-// are three, from part 1 in between. `count`: numbers that are put, 24 at least.
+// What part 0 has put at the last part is there when that hears of it: from part 0 itself, in the
+// same call, or where there are three, from part 1 in between. `count`: numbers that are put, 24 at
+// least.
 inline std::vector<std::string> message_passing(int size, std::size_t count, const MakeGpu& make,
                                                 std::chrono::milliseconds time) {
   constexpr std::size_t kSeen = 24;
@@ -310,8 +314,8 @@ inline void start_together(const Racer& racer, int part, const Turn& turn) {
   }
 }
 
-// Of two ranks that count and then look at the other's counter one sees the other. The counters are those of ranks 0 and 1, so
-// that each part counts at home and abroad in turn.
+// Of two ranks that count and then look at the other's counter one sees the other. The counters are
+// those of ranks 0 and 1, so that each part counts at home and abroad in turn.
 inline std::vector<std::string> store_buffering(const MakeGpu& make, std::chrono::milliseconds time) {
   const auto enqueue = [](Racer& racer, int part, const Turn& turn) {
     start_together(racer, part, turn);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The races of device_litmus.h on fake GPUs, and as Cuda* on those of this machine: a GPU for each rank, or one for several.
+// The races of device_litmus.h on fake GPUs, and as Cuda* on those of this machine: a GPU for each
+// rank, or one for several.
 #include "windows/device_litmus.h"
 
 #include <gtest/gtest.h>
@@ -22,13 +23,14 @@ constexpr std::size_t kCounts[] = {40, 4096, 65536};
 
 using Test = std::function<void(const MakeGpu&)>;
 
-// GPUs of their own, one that all share, and those that map nothing of each other; "bus": own ones, without atomic
-// operations on each other's memory.
+// GPUs of their own, one that all share, and those that map nothing of each other; "bus": own ones,
+// without atomic operations on each other's memory.
 void on_fakes(const Test& test, std::initializer_list<const char*> places = {"own", "shared", "apart"}) {
   for (const char* const place : places) {
     SCOPED_TRACE(place);
     test([place = std::string(place)](int rank) {
-      // Each rank maps the flags of those that share memory elsewhere, and ThreadSanitizer knows flags by their address.
+      // Each rank maps the flags of those that share memory elsewhere, and ThreadSanitizer knows
+      // flags by their address.
       const FakeDeviceOptions options{.seed = static_cast<unsigned>(rank + 1),
                                       .longest_delay = std::chrono::microseconds(2),
                                       .aborts = place == "shared" || place == "apart"};

@@ -18,7 +18,8 @@ using conformance::kPatience;
 
 using Gpu = FakeWindowGpu;
 
-// GPUs of their own; one that all share, so that no kernel may wait for another rank's; those that map nothing of each other.
+// GPUs of their own; one that all share, so that no kernel may wait for another rank's; those that
+// map nothing of each other.
 enum Place { kOwn, kShared, kApart };
 Surroundings surroundings(Place place, int rank) {
   return {.gpu = place == kShared ? "the gpu" : "gpu " + std::to_string(rank),
@@ -89,7 +90,8 @@ TEST(DeviceWindow, SaysWhyThereCanBeNone) {
     } catch (const Error& error) {
       EXPECT_TRUE(says(error.what(), "is on a GPU") || says(error.what(), "is on the CPU")) << error.what();
     }
-    // What no peer can map goes through the host's memory, unless there is none that both ranks could have.
+    // What no peer can map goes through the host's memory, unless there is none that both ranks
+    // could have.
     WindowGpu elsewhere = gpu.window;
     elsewhere.gpus.node = [rank = communicator.rank()] { return "node " + std::to_string(rank); };
     open_window(communicator, reinterpret_cast<std::byte*>(plain.data()), {32, DType::kFloat32}, nullptr,
@@ -131,7 +133,8 @@ TEST(DeviceWindow, EndsWaitsOfStreams) {
 // Of which the host knows by what it tells of itself.
 TEST(DeviceWindow, EndsWaitsOfGraphs) { expect_end_of_wait(kOwn, /*captured=*/true); }
 
-// More than the slots of a lane hold, and more pieces than may be under way at once; rows that are longer than a slot, too.
+// More than the slots of a lane hold, and more pieces than may be under way at once; rows that are
+// longer than a slot, too.
 TEST(DeviceWindow, MovesInPieces) {
   constexpr std::size_t kRow = 70000, kRows = 70, kStride = kRow + 3;
   ThreadGroup group(2);
@@ -187,7 +190,8 @@ TEST(DeviceWindow, StreamsDoNotHoldEachOtherUp) {
       bool free = true;
       opened.window->access(made, kPatience, free);
     };
-    // The first one waits for what the peer sends from another stream, behind it in the order of the calls.
+    // The first one waits for what the peer sends from another stream, behind it in the order of
+    // the calls.
     opened.window->enqueue_wait(opened.before(), 5, streams[0], false, kPatience);
     put_on(streams[0], 0);
     for (int each = 1; each < 6; ++each) put_on(streams[static_cast<std::size_t>(each)], each);
@@ -200,7 +204,8 @@ TEST(DeviceWindow, StreamsDoNotHoldEachOtherUp) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
-// A stream that waits for the help of a rank that has gone goes on, and what was to be got is marked.
+// A stream that waits for the help of a rank that has gone goes on, and what was to be got is
+// marked.
 TEST(DeviceWindow, EndsAccessesThatNoPeerAnswers) {
   ThreadGroup group(2);
   std::atomic<bool> gone = false;

@@ -62,7 +62,8 @@ TEST(NcclWindow, Conforms) {
   }
 }
 
-// From what is registered itself, which conformance has not; and what comes before it on its stream is there, too.
+// From what is registered itself, which conformance has not; and what comes before it on its stream
+// is there, too.
 TEST(NcclWindow, PutsWhatIsRegistered) {
   Asked asked;
   const auto errors = on_gpus(3, [](Gpu& gpu, Communicator& communicator) {

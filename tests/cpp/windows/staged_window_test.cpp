@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a window through pinned memory does once it is aborted, by the rank that asks or by the rank that is asked.
+// What a window through pinned memory does once it is aborted, by the rank that asks or by the rank
+// that is asked.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -131,7 +132,8 @@ TEST(StagedWindow, DoesNotWaitForWhoHasLeft) {
   EXPECT_EQ(pair.other.test(add), State::kFailed);
 }
 
-// An answer to something earlier comes in when the window is closed, and takes back what lets the stream go on.
+// An answer to something earlier comes in when the window is closed, and takes back what lets the
+// stream go on.
 TEST(StagedWindow, EndsWhatALateAnswerHoldsUp) {
   Pair pair;
   const std::vector<std::int64_t> sent(8, 7);
@@ -212,7 +214,8 @@ TEST(StagedWindow, LeavesLanesOfGetsToOthers) {
   EXPECT_TRUE(pair.owner.window->serve()) << "it waits for streams that have nothing to do with it";
 }
 
-// What is looked after is so until its stream is past it: an answer that comes late may take back what end() has raised.
+// What is looked after is so until its stream is past it: an answer that comes late may take back
+// what end() has raised.
 TEST(StagedWindow, TellsHowFarTheStreamIs) {
   Pair pair;
   const std::vector<std::int64_t> sent(8, 7);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every way to the memory of other ranks must do. Ranks are threads or processes, each with a communicator and memory
-// of its own; what is wrong is thrown.
+// What every way to the memory of other ranks must do. Ranks are threads or processes, each with a
+// communicator and memory of its own; what is wrong is thrown.
 #pragma once
 
 #include <concepts>
@@ -296,7 +296,8 @@ inline void windows_accumulate(Communicator& group, const Allocate& allocate) {
   bytes.close();
 }
 
-// Signals are counted, for each pair and slot apart; waits that no thread waits for end in their order.
+// Signals are counted, for each pair and slot apart; waits that no thread waits for end in their
+// order.
 inline void windows_signal(Communicator& group, const Allocate& allocate) {
   const Opened<std::int32_t> opened(group, allocate, DType::kInt32, 1);
   for (int time = 0; time < 3; ++time) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What docs/windows.md says of order, raced for many rounds on every route. The numbers count rounds, so that what is read
-// says when it was written.
+// What docs/windows.md says of order, raced for many rounds on every route. The numbers count
+// rounds, so that what is read says when it was written.
 #include <gtest/gtest.h>
 
 #include "platform/shareable.h"
@@ -29,7 +29,8 @@ std::vector<Way> ways() {
   return {{"mapped", true, allocate_shareable}, {"copied", true, plain}, {"messages", false, plain}};
 }
 
-// `body(race, numbers, round)` on every rank, again and again; it has to keep the ranks in step. It counts for `races` rounds.
+// `body(race, numbers, round)` on every rank, again and again; it has to keep the ranks in step. It
+// counts for `races` rounds.
 template <class Body>
 void race_on(int size, std::size_t count, Body body, std::uint64_t races = 1) {
   for (const Way& way : ways()) {
@@ -108,7 +109,8 @@ TEST(WindowLitmus, StoreBuffering) {
   });
 }
 
-// Two counters are seen to rise in one order by all: many pairs of them, one after another, between two barriers.
+// Two counters are seen to rise in one order by all: many pairs of them, one after another, between
+// two barriers.
 TEST(WindowLitmus, IndependentReads) {
   constexpr std::size_t kPairs = 32;
   const auto body = [](Race& race, const Numbers& numbers, std::int64_t round) {

@@ -3,8 +3,8 @@
 //   -DALTORCH_MPI_ABI_NAME="mpich"    with MPICH's mpi.h (MPICH, Intel MPI, MVAPICH)
 //   -DALTORCH_MPI_ABI_NAME="openmpi"  with Open MPI's mpi.h
 //   -DALTORCH_MPI_ABI_NAME="abi"      with mpi_abi.h, the standard ABI of MPI 5
-// Nothing here is linked to MPI: its symbols are bound when the shim is loaded, functions lazily, so that a
-// library that lacks one of them still serves.
+// Nothing here is linked to MPI: its symbols are bound when the shim is loaded, functions lazily,
+// so that a library that lacks one of them still serves.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #ifdef ALTORCH_MPI_STANDARD_ABI

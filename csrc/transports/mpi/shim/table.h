@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What altorch needs of MPI, as a table of C functions that no MPI type leaks into.
 //
-// shim.c is compiled once per MPI ABI and implements the table by the real calls. A shim is not linked to
-// MPI: the program dlopens an MPI library with RTLD_GLOBAL first, then the shim that fits it.
+// shim.c is compiled once per MPI ABI and implements the table by the real calls. A shim is not
+// linked to MPI: the program dlopens an MPI library with RTLD_GLOBAL first, then the shim that fits
+// it.
 //
-// Every function returns 0 or an MPI error code for error_string(). Handles are MPI's own, widened to
-// intptr_t; a request of 0 means that nothing is in flight. Counts are elements of `type`.
+// Every function returns 0 or an MPI error code for error_string(). Handles are MPI's own, widened
+// to intptr_t; a request of 0 means that nothing is in flight. Counts are elements of `type`.
 #ifndef ALTORCH_TRANSPORTS_MPI_SHIM_TABLE_H_
 #define ALTORCH_TRANSPORTS_MPI_SHIM_TABLE_H_
 
@@ -79,8 +80,8 @@ typedef struct {
   int (*comm_rank)(intptr_t comm, int* rank);
   int (*comm_size)(intptr_t comm, int* size);
   int (*tag_upper_bound)(int64_t* bound);
-  // A copy of `comm`, made without blocking: *storage must stay in place until the request is done, and holds
-  // the communicator once comm_adopt has turned it into a handle.
+  // A copy of `comm`, made without blocking: *storage must stay in place until the request is done,
+  // and holds the communicator once comm_adopt has turned it into a handle.
   int (*comm_idup)(intptr_t comm, intptr_t* storage, intptr_t* request);
   int (*comm_adopt)(intptr_t* storage);
   // Blocks until all members have come.
@@ -117,13 +118,13 @@ typedef struct {
   int (*iscatterv)(const void* input, const int* counts, const int* offsets, void* output, int count,
                    int type, int root, intptr_t comm, intptr_t* request);
 
-  // One-sided access. A window is one passive-target epoch to all ranks, from its creation to its end. Offsets are in
-  // bytes. win_create and win_free block until all ranks have come. `unified`: what other ranks write is visible in
-  // memory.
+  // One-sided access. A window is one passive-target epoch to all ranks, from its creation to its
+  // end. Offsets are in bytes. win_create and win_free block until all ranks have come. `unified`:
+  // what other ranks write is visible in memory.
   int (*win_create)(void* memory, int64_t bytes, intptr_t comm, intptr_t* window, int* unified);
   int (*win_free)(intptr_t* window);
-  // Each begins an access, which is done when flush() returns; rget and rget_accumulate are also done when their
-  // request is.
+  // Each begins an access, which is done when flush() returns; rget and rget_accumulate are also
+  // done when their request is.
   int (*put)(const void* data, int bytes, int peer, int64_t offset, intptr_t window);
   int (*rget)(void* data, int bytes, int peer, int64_t offset, intptr_t window, intptr_t* request);
   int (*accumulate)(const void* data, int count, int type, int op, int peer, int64_t offset, intptr_t window);

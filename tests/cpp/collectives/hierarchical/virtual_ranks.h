@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs the plans of all ranks of a group in one thread. A stage is carried out when all its members have come to it, all
-// at once: what they give is read before anything is written. What does not fit together is a failure of the test.
+// Runs the plans of all ranks of a group in one thread. A stage is carried out when all its members
+// have come to it, all at once: what they give is read before anything is written. What does not
+// fit together is a failure of the test.
 #pragma once
 
 #include <gtest/gtest.h>

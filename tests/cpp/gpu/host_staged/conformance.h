@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Device memory that goes through the host, on a fake device: what holds for every host-staged route, and is
-// run over each by its own test.
+// Device memory that goes through the host, on a fake device: what holds for every host-staged
+// route, and is run over each by its own test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,8 +42,8 @@ struct Rank {
 // Makes the route of one rank of a group. Called on a thread per rank.
 using MakeRoute = std::function<std::unique_ptr<GpuRoute>(std::unique_ptr<Device>, Communicator&)>;
 
-// Memory that the ranks of a group share, zero at first: several pieces, by name. They are threads, and one mapping
-// serves all: the thread sanitizer knows memory by its address.
+// Memory that the ranks of a group share, zero at first: several pieces, by name. They are threads,
+// and one mapping serves all: the thread sanitizer knows memory by its address.
 inline std::shared_ptr<std::byte> memory_of(Communicator& group, std::size_t bytes, int name = 0) {
   static std::mutex mutex;
   static std::map<std::pair<const KeyValueStore*, int>, std::weak_ptr<std::byte>> memories;
@@ -229,7 +229,8 @@ inline void gathers_and_scatters_at_a_root(const MakeRoute& make) {
 inline void windows_in_any_order(const MakeRoute& make) {
   constexpr int kSize = 3;
   on_ranks(make, kSize, [&](Rank& me) {
-    // Each rank first sends to all peers and then receives, twice over: far more than the slots hold.
+    // Each rank first sends to all peers and then receives, twice over: far more than the slots
+    // hold.
     const std::int64_t count = 6 * kPieceOfFloats;
     std::vector<std::vector<float>> sent, taken;
     std::vector<Operation> window;
@@ -378,7 +379,8 @@ inline void many_small_ones(const MakeRoute& make) {
   }
 }
 
-// Blocks for each other rank, of sizes that change from call to call: none, some, and now and then many.
+// Blocks for each other rank, of sizes that change from call to call: none, some, and now and then
+// many.
 inline std::int64_t block_for(int from, int to, int call) {
   const int mixed = (7 * from + 3 * to + 5 * call) % 11;
   return mixed == 0 ? 0 : mixed == 1 && call % 8 == 0 ? kPieceOfFloats + 3 : mixed * (call % 30);

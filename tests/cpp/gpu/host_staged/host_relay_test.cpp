@@ -148,8 +148,8 @@ TEST(HostRelay, ReportsThatTheRanksDisagree) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
-// MPI may still write to what it could not withdraw. At 0dff7ae the memory was given back all the same, and a
-// process whose ranks had disagreed died of it now and then.
+// MPI may still write to what it could not withdraw. At 0dff7ae the memory was given back all the
+// same, and a process whose ranks had disagreed died of it now and then.
 TEST(HostRelay, KeepsTheMemoryThatItsCarrierHasNotGivenBack) {
   for (const bool keeps : {false, true}) {
     ThreadGroup groups(2, {.keeps_cancelled = keeps});

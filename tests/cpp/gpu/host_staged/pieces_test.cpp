@@ -10,7 +10,8 @@
 namespace altorch {
 namespace {
 
-// Every byte of the caller's buffers is in one piece, and no two copies of a piece share bytes of the slot.
+// Every byte of the caller's buffers is in one piece, and no two copies of a piece share bytes of
+// the slot.
 TEST(PieceCutter, CoversEveryElementOnce) {
   for (const OpKind kind :
        {OpKind::kAllReduce, OpKind::kBroadcast, OpKind::kAllGather, OpKind::kReduceScatter}) {

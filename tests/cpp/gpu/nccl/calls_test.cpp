@@ -125,7 +125,8 @@ TEST(NcclCalls, ExchangeBlocksWithAndWithoutAnAllToAllOfNccls) {
   }
 }
 
-// NCCL may take copy engines for its own then, which meet no sends and receives of a rank with uneven blocks.
+// NCCL may take copy engines for its own then, which meet no sends and receives of a rank with
+// uneven blocks.
 TEST(NcclCalls, ExchangeBlocksBySendsWhereABufferIsSymmetric) {
   FakeNccl fake(kNewest);
   on_ranks(fake, 2, [&](NcclRank& me) {

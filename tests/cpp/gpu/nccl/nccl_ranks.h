@@ -31,8 +31,8 @@ struct NcclRank {
   void finish() const { ASSERT_TRUE(device.synchronize(stream)); }
 };
 
-// Runs `body` as every rank of a communicator, and returns what each threw. Streams may be left with work that was
-// aborted (`aborts`).
+// Runs `body` as every rank of a communicator, and returns what each threw. Streams may be left
+// with work that was aborted (`aborts`).
 inline std::vector<std::string> try_on_ranks(int size, const std::function<void(NcclRank&)>& body,
                                              bool aborts = false, const Knobs& knobs = {}) {
   MapStore store;

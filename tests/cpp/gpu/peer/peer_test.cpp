@@ -42,7 +42,8 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
 std::unique_ptr<GpuRoute> peer(std::unique_ptr<Device> device, Communicator& group) {
   return make_peer(std::move(device), group, 4 << 10);
 }
-// Calls that are not small go by LL128, the larger ones in several rounds: a warp moves 1920 bytes in a round.
+// Calls that are not small go by LL128, the larger ones in several rounds: a warp moves 1920 bytes
+// in a round.
 std::unique_ptr<GpuRoute> linked(std::unique_ptr<Device> device, Communicator& group) {
   return make_peer(std::move(device), group, 1 << 10, /*ll128_blocks=*/1);
 }
@@ -174,7 +175,8 @@ TEST(Peer, SendsTheSecondMessageBesideWhatItTakes) {
   });
 }
 
-// One rank aborts while the other has not begun: what that one finds then is right, or marked, never another call's.
+// One rank aborts while the other has not begun: what that one finds then is right, or marked,
+// never another call's.
 void leaves_nothing_for_those_who_come_late(const MakeRoute& make) {
   constexpr std::pair<OpKind, bool> kCases[] = {{OpKind::kAllReduce, false},
                                                 {OpKind::kAllReduce, true},
@@ -311,8 +313,8 @@ TEST(PeerLayout, LaunchesNoMoreBlocksThanItMay) {
   }
 }
 
-// Kernels of two groups would wait for each other behind kernels that find no multiprocessor: a kernel that waits leaves a third
-// of them free, however its warps are spread.
+// Kernels of two groups would wait for each other behind kernels that find no multiprocessor: a
+// kernel that waits leaves a third of them free, however its warps are spread.
 TEST(PeerLayout, LeavesMultiprocessorsToOtherKernels) {
   for (const int multiprocessors : {1, 3, 20, 58, 84, 108, 132, 148}) {
     for (const int users : {1, 2}) {

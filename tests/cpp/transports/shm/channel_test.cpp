@@ -38,7 +38,8 @@ std::vector<std::string> with_mail(int size, std::size_t ring_bytes, Body body, 
 TEST(ShmChannel, Conforms) {
   for (const int size : {1, 2, 3, 5}) {
     for (const std::size_t ring : {std::size_t{1} << 10, std::size_t{1} << 16}) {
-      // A ring of 1 KiB has wrapped around 300 times by then; each time costs ranks that share a core a switch.
+      // A ring of 1 KiB has wrapped around 300 times by then; each time costs ranks that share a
+      // core a switch.
       const std::size_t largest = ring > 1024 ? 5'000'000 : 400'000;
       for (const bool may_copy : ways_to_copy()) {
         const auto errors = with_mail(
@@ -68,7 +69,8 @@ TEST(ShmMail, FitsItsLimit) {
   EXPECT_GE(Mail::ring_bytes(256, 4 << 20), std::size_t{1} << 10);
 }
 
-// More than a ring and a table hold, of any size, in both directions at once; received in another order than sent.
+// More than a ring and a table hold, of any size, in both directions at once; received in another
+// order than sent.
 TEST(ShmChannel, CarriesMoreThanItsRingHolds) {
   constexpr int kMessages = 500;
   const auto exchange = [](Channel& channel) {
@@ -250,7 +252,8 @@ TEST(ShmChannel, FindsTheMessageAfterOneThatWasWithdrawn) {
   EXPECT_EQ(errors, all_good(2));
 }
 
-// What is aborted together takes no longer for each than one alone: by the hundred thousand, from either end.
+// What is aborted together takes no longer for each than one alone: by the hundred thousand, from
+// either end.
 TEST(ShmChannel, AbortsManyAtOnce) {
   constexpr std::size_t kMany = 100'000;
   const auto errors = with_mail(2, 1 << 10, [&](Channel& channel) {

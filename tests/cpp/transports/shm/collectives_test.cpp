@@ -34,7 +34,8 @@ TEST(ShmCollectives, Conform) {
       for (const bool may_read : ways_to_copy()) {
         // Half of them, where they take long: each two of the three still occur together.
         if (conformance::kSlowMemory && (turn / 2 + turn + may_read) % 2 != 0) continue;
-        // A core for each rank, or an unknown number where ranks may read: not every way meets every other.
+        // A core for each rank, or an unknown number where ranks may read: not every way meets
+        // every other.
         const auto cores = may_read ? std::optional<int>() : size;
         const auto errors = with_shared_memory(
             size, limit,
@@ -209,8 +210,8 @@ TEST(ShmCollectives, AreRightInAnyOrder) {
   }
 }
 
-// As one combine() of all ranks' vectors: half types are rounded once, AVG is the mean, and neither the size nor the
-// position of an element makes a difference.
+// As one combine() of all ranks' vectors: half types are rounded once, AVG is the mean, and neither
+// the size nor the position of an element makes a difference.
 TEST(ShmCollectives, GiveTheBitsOfOneCombination) {
   constexpr int kSize = 3;
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
@@ -309,7 +310,8 @@ TEST(ShmCollectives, WaitForARankInAnotherCall) {
   EXPECT_EQ(errors, all_good(2));
 }
 
-// Rank 1's memory cannot be read: its process is another one. Rank 0's can, and still the call ends nowhere.
+// Rank 1's memory cannot be read: its process is another one. Rank 0's can, and still the call ends
+// nowhere.
 TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
   if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   std::vector<Process> processes = processes_of(2, true);
@@ -337,7 +339,8 @@ TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
   EXPECT_EQ(errors[1], "");
 }
 
-// Rank 0 reads, aborts and changes its tensor before rank 1, which is late, reads it: that must not end well.
+// Rank 0 reads, aborts and changes its tensor before rank 1, which is late, reads it: that must not
+// end well.
 TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
   if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   std::promise<void> started, cancelled;
@@ -374,8 +377,8 @@ TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
   EXPECT_EQ(errors, all_good(2));
 }
 
-// Rank 0 aborts after the second step and begins another call. Rank 2 is late, and finds the second step's blocks where
-// rank 0 had them; the third it never gets.
+// Rank 0 aborts after the second step and begins another call. Rank 2 is late, and finds the second
+// step's blocks where rank 0 had them; the third it never gets.
 TEST(ShmCollectives, ReadWhereABlockWasBeforeItsOwnerWentOn) {
   if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   constexpr int kSize = 3;

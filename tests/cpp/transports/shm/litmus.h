@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks that are threads race each other through one memory for many rounds. What they write says of which round it is,
-// so that what comes too early, too late or in pieces is seen.
+// Ranks that are threads race each other through one memory for many rounds. What they write says
+// of which round it is, so that what comes too early, too late or in pieces is seen.
 //
-// What such a race can show: a wrong order in the code, everywhere; a missing acquire or release, under
-// ThreadSanitizer and on processors that reorder (x86 hardly does, nor does an emulator that runs on it).
+// What such a race can show: a wrong order in the code, everywhere; a missing acquire or release,
+// under ThreadSanitizer and on processors that reorder (x86 hardly does, nor does an emulator that
+// runs on it).
 #pragma once
 
 #include <atomic>
@@ -40,7 +41,8 @@ class Race {
   // `weight`: of a round, where it takes that many times as long as others.
   explicit Race(std::chrono::milliseconds time = std::chrono::milliseconds(150), std::uint64_t weight = 1)
       : rounds_(wanted(weight)), end_(std::chrono::steady_clock::now() + time) {}
-  // Whether there is to be another round: as many as ALTORCH_TEST_LITMUS_ROUNDS says by its weight, or what a short time allows.
+  // Whether there is to be another round: as many as ALTORCH_TEST_LITMUS_ROUNDS says by its weight,
+  // or what a short time allows.
   bool goes_on(std::uint64_t round) const {
     return rounds_ > 0 ? round <= rounds_ : round <= 1 || std::chrono::steady_clock::now() < end_;
   }

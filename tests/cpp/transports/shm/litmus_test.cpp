@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The order of memory in a Segment: what a rank has published is there, and stays until all have read it.
+// The order of memory in a Segment: what a rank has published is there, and stays until all have
+// read it.
 #include "transports/shm/litmus.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ constexpr std::uint64_t kMade = 100, kCount = 200, kWord = 300;  // places of a 
 
 std::uint64_t call_of(std::uint64_t step) { return draw(step, 1); }
 
-// One rank, step by step: for whom it waits in a step, and so what it may read, is drawn as collectives choose it.
+// One rank, step by step: for whom it waits in a step, and so what it may read, is drawn as
+// collectives choose it.
 class Racer {
  public:
   Racer(const std::shared_ptr<std::byte>& memory, int rank, int size, litmus::Race& race,
@@ -30,7 +32,8 @@ class Racer {
 
   void run() {
     for (step_ = 1; step_ <= last_.load(std::memory_order_relaxed); ++step_) {
-      // No other is further than this step, and each sees what is written here when it has come to the next but one.
+      // No other is further than this step, and each sees what is written here when it has come to
+      // the next but one.
       if (rank_ == 0 && step_ + 2 < last_.load(std::memory_order_relaxed) && !race_.goes_on(step_ + 2))
         last_.store(step_ + 2, std::memory_order_relaxed);
       race_.until([&] { return segment_.all_at(step_ - 1); });
@@ -64,7 +67,8 @@ class Racer {
 
   void stumble() const { litmus::stumble(step_, static_cast<std::uint64_t>(rank_)); }
 
-  // On cache lines of their own, all over the area; the end is kept for what is made of others' data.
+  // On cache lines of their own, all over the area; the end is kept for what is made of others'
+  // data.
   std::uint64_t* place(int rank, std::uint64_t step, std::uint64_t which) const {
     const std::size_t at = which == kMade ? kArea - 8 : which * (kArea / kInArea) + which * 8;
     return reinterpret_cast<std::uint64_t*>(segment_.area(rank, step) + at);

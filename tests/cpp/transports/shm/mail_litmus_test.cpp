@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The order of memory in a Mail's rings: a frame that is seen is whole, and stays until it is dropped.
+// The order of memory in a Mail's rings: a frame that is seen is whole, and stays until it is
+// dropped.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -21,7 +22,8 @@ class Writer {
  public:
   Writer(Mail& mail, litmus::Race& race) : mail_(mail), race_(race) {}
 
-  // Its next messages to `peer` and from it, as far as there is room, and mail. False where there was neither.
+  // Its next messages to `peer` and from it, as far as there is room, and mail. False where there
+  // was neither.
   bool exchange(int peer) {
     auto& [sent, got, all_sent, all_got] = done_.at(static_cast<std::size_t>(peer));
     const std::uint64_t before = sent + got;

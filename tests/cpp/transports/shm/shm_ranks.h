@@ -24,7 +24,8 @@ inline std::shared_ptr<std::byte> plain_memory(std::size_t bytes) {
   return memory;
 }
 
-// `body(rank, collectives)` on a thread per rank; what each threw. The rest is as ShmCollectives takes it.
+// `body(rank, collectives)` on a thread per rank; what each threw. The rest is as ShmCollectives
+// takes it.
 template <typename Body>
 std::vector<std::string> with_shared_memory(int size, std::size_t limit, Body body,
                                             const std::vector<Process>& processes = {},
@@ -40,7 +41,8 @@ std::vector<std::string> with_shared_memory(int size, std::size_t limit, Body bo
   });
 }
 
-// Whether ranks may read each other's memory: both, where that is possible here. An emulator may not know how.
+// Whether ranks may read each other's memory: both, where that is possible here. An emulator may
+// not know how.
 inline const std::vector<bool>& ways_to_copy() {
   static const std::vector<bool> ways = [] {
     const auto why = Process::own().unsupported_reason();

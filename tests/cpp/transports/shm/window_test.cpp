@@ -63,7 +63,8 @@ class SlowMemory {
   struct sigaction before_ {};
 };
 
-// A rank that ends its group without its peers must wait for puts in flight: its program may use the memory afterwards.
+// A rank that ends its group without its peers must wait for puts in flight: its program may use
+// the memory afterwards.
 TEST(ShmWindow, IsNotClosedUnderAPut) {
   TwoRanks ranks(SlowMemory::kBytes);
   const SlowMemory slow;
