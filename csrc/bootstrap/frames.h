@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the PMIx helper and the process that started it say to each other over their socket: a
-// letter and a text.
+// The messages between the PMIx helper and the process that started it, over their socket: a type,
+// which is one character, and a payload.
 //
 //   to the helper    C  its configuration: lines "key value"
 //                    D  the end of a fence: 4 bytes fence number, then every node's data

@@ -26,7 +26,7 @@ class CallbackThread {
   static CallbackThread& instance();
   void push(std::function<void()> work);
   // At exit, while Python can still be waited for: what was pushed is done, for `timeout` at most;
-  // from then on nothing begins, and what is pushed is kept for ever. A thread that wanted Python's
+  // from then on nothing begins, and what is pushed is never freed. A thread that wanted Python's
   // lock later would be ended by the interpreter in the middle of C++, and the process with it.
   // False when something is not done then. Does nothing where there are no such threads.
   static bool finish(std::chrono::milliseconds timeout);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Kernels of small exchanges that run at the same time, each on a stream of its own, as they do on
 // the GPUs of several ranks: every kernel has few blocks, so that one GPU has room for all of them.
-// Where tools serialise kernels these would wait for ever.
+// Under tools that serialise kernels, these tests would never end.
 #include <algorithm>
 #include <atomic>
 #include <tuple>

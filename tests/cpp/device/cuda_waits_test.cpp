@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Streams of a real GPU that wait for the host or for what is enqueued later. Where tools serialise
-// what is enqueued these would wait for ever.
+// what is enqueued, these tests would never end.
 #include <algorithm>
 #include <cstring>
 

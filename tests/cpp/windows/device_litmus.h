@@ -314,8 +314,9 @@ inline void start_together(const Racer& racer, int part, const Turn& turn) {
   }
 }
 
-// Of two ranks that count and then look at the other's counter one sees the other. The counters are
-// those of ranks 0 and 1, so that each part counts at home and abroad in turn.
+// Of two ranks that raise a counter and then read the other's, at least one sees the other's raise.
+// The counters are in the memory of ranks 0 and 1, so each rank raises a local and a remote one in
+// turn.
 inline std::vector<std::string> store_buffering(const MakeGpu& make, std::chrono::milliseconds time) {
   const auto enqueue = [](Racer& racer, int part, const Turn& turn) {
     start_together(racer, part, turn);
