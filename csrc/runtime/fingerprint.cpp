@@ -53,7 +53,7 @@ std::uint64_t fingerprint(const Operation& operation) {
   const std::uint64_t root =
       rooted ? static_cast<std::uint64_t>(operation.root) : rows_in_bits(operation.norm_row);
   bits = bits << kRootBits | (root & mask(kRootBits));
-  bits = bits << kDeviceBits | (operation.device == kHostDevice ? 0 : 1);
+  bits = bits << kDeviceBits | (operation.on_gpu() ? 1 : 0);
   return bits << kCountBits | (agreed_count(operation) & mask(kCountBits));
 }
 

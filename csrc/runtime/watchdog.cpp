@@ -157,7 +157,7 @@ std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Wait& 
 // torch picks a side of the group by each rank's own tensor.
 std::optional<Error> Watchdog::compare_message(const Operation& operation) {
   if (!operation.is_message() || operation.root < 0 || operation.root == group_.rank()) return std::nullopt;
-  const bool sends = operation.kind == OpKind::kSend, on_gpu = operation.device != kHostDevice;
+  const bool sends = operation.kind == OpKind::kSend, on_gpu = operation.on_gpu();
   const auto other = group_.board().compare_message(operation.root, sends, operation.tag, on_gpu);
   if (!other || *other == on_gpu) return std::nullopt;
   return Error(ErrorKind::kMismatch,

@@ -95,8 +95,7 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const Takes& takes) {
   const Operation& first = operations.front();
-  return first.device == kHostDevice ? on_host(first, world, rules, takes)
-                                     : on_device(operations, world, rules, takes);
+  return !first.on_gpu() ? on_host(first, world, rules, takes) : on_device(operations, world, rules, takes);
 }
 
 Route decide(const Operation& operation, const World& world, const Rules& rules) {

@@ -16,7 +16,7 @@ Error AlBackend::not_launched(const Operation& operation, const Error& error) {
 }
 
 AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool async) {
-  if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call));
+  if (!call.operation.on_gpu()) return launch_on_host(type, std::move(call));
   const Operation operation = call.operation;
   try {
     const auto group = cuda_group(operation);
@@ -40,7 +40,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool 
 }
 
 bool AlBackend::blocks(const PreparedCall& call, bool async) const {
-  if (async || call.operation.device != kHostDevice) return false;
+  if (async || call.operation.on_gpu()) return false;
   const auto window = windows_.joinable();
   return !window || !window->own;
 }
