@@ -3,6 +3,11 @@
 // (backend/cuda/cuda_watch.h).
 #pragma once
 
+#include <memory>
+#include <utility>
+
+#include "runtime/callback_thread.h"
+
 namespace altorch {
 
 // CudaWatch calls both functions repeatedly while they return true. Each function has a thread of
@@ -15,5 +20,28 @@ class Watched {
   // Never calls CUDA, so it does not block when CUDA blocks other threads.
   virtual bool look() = 0;
 };
+
+// For a thread that holds watched objects for a moment and must not wait for a device. While a
+// BriefOwner lives on a thread, the objects of make_watched() of which the thread holds the last
+// reference are destroyed by CallbackThread.
+class BriefOwner {
+ public:
+  BriefOwner() { ++depth_; }
+  ~BriefOwner() { --depth_; }
+  BriefOwner(const BriefOwner&) = delete;
+  static bool on_this_thread() { return depth_ > 0; }
+
+ private:
+  static inline thread_local int depth_ = 0;
+};
+
+// As std::make_shared() does. The destructor of a watched object may wait for the device for 20 s.
+template <typename T, typename... Args>
+std::shared_ptr<T> make_watched(Args&&... args) {
+  return std::shared_ptr<T>(new T(std::forward<Args>(args)...), [](T* last) {
+    if (!BriefOwner::on_this_thread()) return delete last;
+    CallbackThread::instance().push([last] { delete last; });
+  });
+}
 
 }  // namespace altorch

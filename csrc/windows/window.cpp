@@ -622,8 +622,8 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
                 .what());
         continue;
       }
-      auto window = std::make_shared<Window>(group, number, std::move(registered), std::move(remote),
-                                             std::move(keep), gpu ? gpu->on_error : OnError::kPoison);
+      auto window = make_watched<Window>(group, number, std::move(registered), std::move(remote),
+                                         std::move(keep), gpu ? gpu->on_error : OnError::kPoison);
       Windows::of(group).add(window);
       if (window->is_served()) ProgressThread::instance().watch(group.shared_from_this(), true);
       return window;

@@ -167,9 +167,9 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
   routes.publish_nccl = [name = communicator_->name(), device](nccl::Comm comm, bool exists) {
     publish_nccl(name, device, comm, exists);
   };
-  auto group = std::make_shared<CudaGroup>(communicator_, operation, options_->timeout,
-                                           options_->is_high_priority_stream, on_error, std::move(routes),
-                                           hooks_->completion_hooks());
+  auto group =
+      make_watched<CudaGroup>(communicator_, operation, options_->timeout, options_->is_high_priority_stream,
+                              on_error, std::move(routes), hooks_->completion_hooks());
   CudaWatch::instance().add(group);
   const std::lock_guard lock(cuda_mutex_);
   cuda_groups_.push_back(group);

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "device/cuda_runtime.h"
 #include "platform/native_thread.h"
-#include "runtime/callback_thread.h"
 
 namespace altorch::backend {
 
@@ -71,6 +70,7 @@ void CudaWatch::wake() {
 
 void CudaWatch::loop(Round& round) {
   const CudaRuntime::RelaxedCapture relaxed;
+  const BriefOwner brief;  // others need this thread while an object ends
   bool slept = false;
   while (true) {
     {
@@ -91,10 +91,8 @@ void CudaWatch::loop(Round& round) {
       if (stopped.load()) return;
       // Whatever CUDA throws while the process ends, or once the device is lost, must not end it.
       try {
-        auto group = entry.lock();
+        const auto group = entry.lock();
         if (group && (group.get()->*round.visit)()) round.awake.store(true);
-        // Its end may take long, and others need this thread meanwhile.
-        if (group.use_count() == 1) CallbackThread::instance().push([last = std::move(group)] {});
       } catch (const std::exception& error) {
         log(LogLevel::kError, std::string("looking after a group on a GPU failed: ") + error.what());
       }
