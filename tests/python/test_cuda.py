@@ -493,6 +493,46 @@ def test_futures(world):
     assert result.eq(6).all()
 
 
+@on_ranks(2)
+def test_a_future_waits_for_its_call_alone(world):
+    """Rank 0 asks for the Futures in the wrong order, and rank 1 makes its second call once rank 0 has the first."""
+    here = device(world)
+    x, y = torch.ones(1000, device=here), torch.ones(1000, device=here)
+    dist.all_reduce(x)
+    assert x.eq(2).all()  # CUDA may load a kernel only once no other one runs
+    first = dist.all_reduce(x, async_op=True)
+    if world.rank == 0:
+        second = dist.all_reduce(y, async_op=True)
+        later, future = second.get_future(), first.get_future()
+        future.wait()
+        torch.cuda.current_stream().synchronize()
+        assert x.eq(4).all()
+        dist.send(torch.zeros(1), 1)
+        later.wait()
+    else:
+        dist.recv(torch.zeros(1), 0)
+        first.wait()
+        dist.all_reduce(y)
+    assert x.eq(4).all() and y.eq(2).all()
+
+
+@on_ranks(2)
+def test_a_captured_work_says_that_it_cannot_tell(world):
+    x = torch.ones(1000, device=device(world))
+    if captured(dist.all_reduce, x) is None:
+        return
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work = dist.all_reduce(x, async_op=True)
+        work.wait()
+    for ask in (work.is_completed, work.is_success):
+        with pytest.raises(ValueError, match="a CUDA graph has captured this call"):
+            ask()
+    x.fill_(1)
+    graph.replay()
+    assert x.eq(2).all()
+
+
 @on_ranks(1, 2)
 def test_a_stream_that_is_destroyed_behind_the_call(world):
     """A stream of CUDA's own: altorch does not ask it for anything once the call has returned."""

@@ -31,13 +31,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kEndTimeout{10};  // of a group that is destroyed
 constexpr std::size_t kMostMarkers = 16;
+constexpr std::chrono::milliseconds kSoon{1};     // by then poll() has recorded its event
 constexpr std::chrono::microseconds kApart{500};  // calls of which an event costs nothing that matters
-
-// Whether a CUDA graph captures the stream: an event that is recorded now would become part of the
-// graph.
-bool is_captured(const c10::Stream& stream) {
-  return CudaRuntime::instance().is_capturing(stream.native_handle());
-}
 
 // torch names a stream that is not its own by its address.
 c10::Stream own_stream(CudaDevice* device, c10::Device where, bool high_priority) {
@@ -225,7 +220,7 @@ bool CudaGroup::is_idle() {
 // An event that is recorded later would come after what others put on the stream meanwhile: ranks
 // that call two groups in different orders would wait for each other.
 void CudaGroup::settle_before_another() {
-  const std::unique_lock launching(launch_mutex_, std::try_to_lock);
+  const std::unique_lock launching(launch_mutex_, kSoon);
   if (launching) settle();
 }
 
@@ -273,6 +268,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
   std::shared_ptr<InFlight> entry;
   GpuRoute* route = nullptr;
   if (!async && !capturing) {
+    const BriefOwner brief;
     const auto before = last_on_stream().exchange(stream, weak_from_this());
     if (before && before.get() != this) before->settle_before_another();
   }
@@ -280,6 +276,9 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     const std::lock_guard launching(launch_mutex_);
     refuse_if_failed();
     communicator_->check_open();
+    // Before a route is opened, which may hold launch_mutex_ for long: settle_before_another() does
+    // not wait for that.
+    if (!capturing && last_stream_ && *last_stream_ != stream) settle();
     route = &routes_.choose({operations.data(), operations.size()}, capturing);
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (!calls[i].loads.empty()) {
@@ -295,10 +294,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       begin.block(stream);
     }
     // One communicator runs one thing at a time. A graph under capture knows no event from outside.
-    if (!capturing && last_stream_ && *last_stream_ != stream) {
-      settle();
-      last_.block(stream);
-    }
+    if (!capturing && last_stream_ && *last_stream_ != stream) last_.block(stream);
     // In a graph of several streams, too.
     if (capturing && captured_on_ && *captured_on_ != stream && is_captured(*captured_on_)) {
       c10::Event before(c10::DeviceType::CUDA);
@@ -414,6 +410,22 @@ void CudaGroup::resume(const Operation& call) {
   const std::lock_guard launching(launch_mutex_);
   throw_if_failed();
   routes_.resume(call);
+}
+
+// A call that is asked for its Future after a later one gets a stream for itself.
+void CudaGroup::complete_future(const InFlight& call,
+                                const std::function<void(const c10::Stream&)>& complete) {
+  const auto complete_on = [&](const c10::Stream& stream) {
+    call.end.block(stream);
+    complete(stream);
+  };
+  const std::lock_guard lock(future_mutex_);
+  if (!call.captured && call.key < last_future_key_) {
+    const auto device = streams_ ? std::make_unique<CudaDevice>(device_.index()) : nullptr;
+    return complete_on(own_stream(device.get(), device_, /*high_priority=*/true));
+  }
+  if (!call.captured) last_future_key_ = call.key;
+  complete_on(future_stream_);
 }
 
 // CUDA is not asked with the lock held, for it may hold us up.

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -92,8 +93,9 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   void note_wait_elsewhere() { waited_elsewhere_.store(true, std::memory_order_relaxed); }
   // DeviceCalls::under_way()
   std::vector<std::uint64_t> under_way() const { return calls_.under_way(); }
-  // A stream that waits for one operation and for nothing else, for Futures.
-  c10::Stream future_stream() const { return future_stream_; }
+  // Calls complete(stream) with a stream that has waited for this call and for no later call of the
+  // group. `complete` must run no callbacks.
+  void complete_future(const InFlight& call, const std::function<void(const c10::Stream&)>& complete);
 
   // The watch calls both, each on a thread of its own; false: nothing is in flight. poll() asks
   // CUDA how far the device is, which may block, and releases what is done. look() never calls
@@ -126,7 +128,8 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   // have enqueued.
   void keep_until_done(std::shared_ptr<InFlight> entry, const c10::Stream& stream) noexcept;
   c10d::WorkResult outcome_of(const InFlight& done) const;
-  // Called when another group is about to use a stream that this group was the last to use.
+  // Called when another group is about to use a stream that this group was the last to use. Waits
+  // for poll() and for a launch on another stream to note where the stream was, for 1 ms at most.
   void settle_before_another();
 
   const std::shared_ptr<Communicator> communicator_;
@@ -138,9 +141,11 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   // other.
   const std::unique_ptr<CudaDevice> streams_;
   const c10::Stream stream_, future_stream_;
+  std::mutex future_mutex_;            // held while future_stream_ is used
+  std::uint64_t last_future_key_ = 0;  // InFlight::key of the newest call that it waited for
 
-  std::mutex launch_mutex_;  // one launch at a time, in one order on all routes
-  c10::Event last_;          // after the last launch, whichever stream it was on, once settled
+  std::timed_mutex launch_mutex_;  // one launch at a time, in one order on all routes
+  c10::Event last_;                // after the last launch, whichever stream it was on, once settled
   std::optional<c10::Stream> last_stream_;
   bool settled_ = true;
   std::optional<c10::Stream> captured_on_;  // the stream of the last captured call

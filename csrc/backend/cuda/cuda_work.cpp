@@ -26,7 +26,17 @@ std::optional<Error> CudaWork::failure() const {
   return in_flight_->failed.load() ? group_->failure() : std::nullopt;
 }
 
-bool CudaWork::isSuccess() const { return in_flight_->end.query() && !failure(); }
+bool CudaWork::is_done() const {
+  return guarded([&] {
+    if (!in_flight_->captured) return in_flight_->end.query();
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        "a CUDA graph has captured this call, and its Work cannot tell whether a replay is done; ask an "
+        "event or a stream that comes after the replay");
+  });
+}
+
+bool CudaWork::isSuccess() const { return is_done() && !failure(); }
 
 std::exception_ptr CudaWork::exception() const {
   const auto error = failure();
@@ -62,12 +72,10 @@ c10::intrusive_ptr<c10::ivalue::Future> CudaWork::getFuture() {
     future_->setError(as_torch(*error));
     return future_;
   }
-  // The Future takes its event from the current stream: one that waits for this operation and for
-  // nothing later.
-  const c10::Stream carrier = group_->future_stream();
-  in_flight_->end.block(carrier);
-  const c10::StreamGuard on(carrier);
-  future_->markCompleted(at::IValue(outputs_));
+  group_->complete_future(*in_flight_, [&](const c10::Stream& carrier) {
+    const c10::StreamGuard on(carrier);  // the Future takes its event from the current stream
+    future_->markCompleted(at::IValue(outputs_));
+  });
   return future_;
 }
 

@@ -16,7 +16,7 @@ class CudaWork : public c10d::Work {
            std::shared_ptr<CudaGroup> group, std::shared_ptr<InFlight> in_flight, int source,
            std::chrono::milliseconds timeout);
 
-  bool isCompleted() override { return in_flight_->end.query(); }
+  bool isCompleted() override { return is_done(); }
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
   int sourceRank() const override { return source_; }
@@ -43,6 +43,8 @@ class CudaWork : public c10d::Work {
   const std::shared_ptr<InFlight> in_flight_;
   const int source_;
   const std::chrono::milliseconds timeout_;
+  // Throws torch's form of Error(kInvalidArgument) where a graph has captured the call.
+  bool is_done() const;
   // Why the operation failed, if it did.
   std::optional<Error> failure() const;
 
