@@ -7,6 +7,7 @@ in pinned memory (docs/windows.md). ALTORCH_ROUTE=window=host_staged: as if the 
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import random
@@ -335,6 +336,30 @@ def test_what_does_not_fit_is_refused(world):
         with pytest.raises(RuntimeError, match="MiB that other processes could map"):
             altorch.empty(1 << 50, dtype=torch.uint8, device=device(world))
     assert altorch.empty(16, device=device(world)).eq(0).all()
+
+
+def is_mapped(address):
+    """Whether CUDA knows the address."""
+    memory_type = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    value = ctypes.c_uint()
+    asked = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute
+    return asked(ctypes.byref(value), memory_type, ctypes.c_uint64(address)) == 0
+
+
+@on_ranks(1)
+def test_memory_that_is_freed_during_a_capture_comes_back(world):
+    here = device(world)
+    small, large = altorch.empty(16, device=here), altorch.empty(1 << 20, device=here)
+    address = large.data_ptr()
+    assert is_mapped(address)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x = torch.ones(16, device=here)
+        del large  # the process may not wait for its streams now
+    graph.replay()
+    assert x.eq(1).all()
+    del small
+    assert not is_mapped(address)
 
 
 @on_ranks(2)

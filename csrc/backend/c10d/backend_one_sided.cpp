@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
 
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -12,7 +13,6 @@
 #include "backend/c10d/without_python.h"
 #include "backend/cuda/cuda_guard.h"
 #include "backend/cuda/cuda_watch.h"
-#include "base/leak_intentionally.h"
 #include "base/reduce_op.h"
 #include "device/cuda_device.h"
 #include "explain/explain.h"
@@ -495,20 +495,45 @@ c10::intrusive_ptr<AlWindow> AlBackend::open_window(const std::optional<at::Tens
 
 namespace {
 
-// Streams may have something to do with it yet, as with what cudaFree() frees.
+// Frees memory of altorch.empty() once all streams of the device have come to their ends, as
+// cudaFree() does. While a graph is captured they cannot be waited for; then the next free of such a
+// tensor on the device tries again. Thread rules: any thread.
+class FreeWhenIdle {
+ public:
+  static FreeWhenIdle& instance() {
+    static auto* all = new FreeWhenIdle();  // never destroyed: tensors may outlive static objects
+    return *all;
+  }
+  void free(CudaDevice& gpu, c10::Device device, DeviceMemory memory) {
+    std::vector<DeviceMemory> ours{std::move(memory)};
+    {
+      const std::lock_guard lock(mutex_);
+      std::vector<DeviceMemory>& waiting = waiting_[device.index()];
+      std::move(waiting.begin(), waiting.end(), std::back_inserter(ours));
+      waiting.clear();
+    }
+    try {
+      if (!is_any_captured(device) && gpu.wait_until_idle()) return;
+    } catch (const std::exception&) {  // the process ends
+    }
+    const std::lock_guard lock(mutex_);
+    std::move(ours.begin(), ours.end(), std::back_inserter(waiting_[device.index()]));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<c10::DeviceIndex, std::vector<DeviceMemory>> waiting_;
+};
+
 struct ExportedTensor {
   explicit ExportedTensor(int gpu) : index(gpu), device(gpu) {}
   ~ExportedTensor() {
     if (!memory) return;
     const WithoutPython released;  // another thread may be about to call what the device waits for
     forget_shareable(memory.get());
-    const c10::DeviceGuard back(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)));
-    bool idle = false;
-    try {
-      idle = device.wait_until_idle();
-    } catch (const Error&) {  // the process ends, or a graph is captured
-    }
-    if (!idle) leak_intentionally(std::make_unique<DeviceMemory>(std::move(memory)));
+    const c10::Device here(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
+    const c10::DeviceGuard back(here);
+    FreeWhenIdle::instance().free(device, here, std::move(memory));
   }
   ExportedTensor(const ExportedTensor&) = delete;
   const int index;

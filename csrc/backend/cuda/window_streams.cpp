@@ -68,13 +68,13 @@ c10::Stream WindowStreams::side(int of) {
 WindowStreams::Turn WindowStreams::begin(bool async, int of) {
   const c10::DeviceGuard on_device(device_);
   const c10::Stream current = cuda_guard().getStream(device_);
-  const bool captured = CudaRuntime::instance().is_capturing(current.native_handle());
+  const bool captured = is_captured(current);
   if (!async) {
     // After the asynchronous ones before it, where both are captured or neither is: a graph knows
     // nothing from outside.
     if (of == kAccesses && accesses_.load()) {
       const c10::Stream own = side(of);
-      if (CudaRuntime::instance().is_capturing(own.native_handle()) == captured) {
+      if (is_captured(own) == captured) {
         c10::Event behind(c10::DeviceType::CUDA);
         behind.record(own);
         behind.block(current);
