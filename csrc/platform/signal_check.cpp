@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kBetweenQuestions{250};
 
 std::atomic<SignalCheck::Raised> raised_by_handler{nullptr};
 
-thread_local bool handler_runs = false;
+std::atomic<bool> handler_runs{false};  // on the main thread
 
 bool is_main_thread() {
   static thread_local const bool is_main = syscall(SYS_gettid) == getpid();
@@ -24,10 +24,10 @@ bool is_main_thread() {
 
 void SignalCheck::set(Raised raised) { raised_by_handler.store(raised); }
 
-bool SignalCheck::is_in_handler() { return handler_runs; }
+bool SignalCheck::is_in_handler() { return handler_runs.load(std::memory_order_relaxed) && is_main_thread(); }
 
 void SignalCheck::refuse_in_handler() {
-  if (!handler_runs) return;
+  if (!is_in_handler()) return;
   throw Error(
       ErrorKind::kUnsupported,
       "altorch: a signal handler that runs while a call waits cannot communicate; let it set a flag, and "
@@ -36,7 +36,7 @@ void SignalCheck::refuse_in_handler() {
 
 std::optional<Error> SignalCheck::look(Clock::time_point now) {
   if (next_ == Clock::time_point{}) next_ = now + kBetweenQuestions;
-  if (now < next_ || handler_runs || !is_main_thread()) return std::nullopt;
+  if (now < next_ || !is_main_thread() || handler_runs) return std::nullopt;
   next_ = now + kBetweenQuestions;
   const Raised raised = raised_by_handler.load();
   if (!raised) return std::nullopt;

@@ -28,8 +28,7 @@ std::size_t input_bytes(const Call& call, int rank, int size) {
   return static_cast<std::size_t>(elements_of(call, rank, size).input.value_or(0)) * size_of(call.dtype);
 }
 
-bool overwrites_its_input(const Call& call, int rank, int size) {
-  if (!has_blocks(call.kind)) return false;
+bool blocks_overwrite_their_input(const Call& call, int rank, int size) {
   const Elements elements = elements_of(call, rank, size);
   if (!elements.input || !elements.output) return false;  // has one buffer only
   if (!span_of(call, call.input, 0, *elements.input).meets(span_of(call, call.output, 0, *elements.output)))

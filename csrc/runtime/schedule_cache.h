@@ -18,18 +18,26 @@ class ScheduleCache {
   // The schedule of a call for `rank` of `size`, which must be the same for all calls; stays valid
   // until the next one.
   const Schedule& of(const Algorithm& algorithm, const Call& call, int rank, int size) {
-    Problem problem{rank, size, call.root, call.count, call.input_counts, call.output_counts, 0};
-    if (algorithm.pipelined) problem.segment_count = segment_elements(call.dtype);
-    if (!call.uneven()) return even(algorithm, problem);
-    return uneven_ = algorithm.build(problem);
+    const std::int64_t segment = algorithm.pipelined ? segment_elements(call.dtype) : 0;
+    const auto problem = [&] {
+      return Problem{rank, size, call.root, call.count, call.input_counts, call.output_counts, segment};
+    };
+    if (call.uneven()) return uneven_ = algorithm.build(problem());
+    const Key key{&algorithm, call.count, segment, call.root};
+    const auto found = schedules_.find(key);
+    return found != schedules_.end() ? *found->second : keep(key, algorithm.build(problem()));
   }
 
  private:
-  const Schedule& even(const Algorithm& algorithm, const Problem& problem) {
-    const Key key{&algorithm, problem.count, problem.segment_count, problem.root};
-    const auto found = schedules_.find(key);
-    if (found != schedules_.end()) return *found->second;
-    auto built = std::make_unique<Schedule>(algorithm.build(problem));
+  struct Key {
+    const Algorithm* algorithm;
+    std::int64_t count, segment_count;
+    int root;
+    bool operator==(const Key&) const = default;
+  };
+
+  const Schedule& keep(const Key& key, Schedule schedule) {
+    auto built = std::make_unique<Schedule>(std::move(schedule));
     const std::size_t steps = built->steps.size();
     if (steps_ + steps > kMostSteps) {
       schedules_.clear();
@@ -40,12 +48,6 @@ class ScheduleCache {
   }
 
   static constexpr std::size_t kMostSteps = 1 << 15;  // about 3 MB
-  struct Key {
-    const Algorithm* algorithm;
-    std::int64_t count, segment_count;
-    int root;
-    bool operator==(const Key&) const = default;
-  };
   struct Hash {
     std::size_t operator()(const Key& key) const {
       auto hash = reinterpret_cast<std::uintptr_t>(key.algorithm);

@@ -275,7 +275,7 @@ class AlBackend : public c10d::Backend {
   // Whether this thread's *_coalesced call stands for a call in the profiler, too (only where
   // altorch serves a name).
   bool is_part() const {
-    const auto window = options_->served_name == "al" ? nullptr : windows_.joinable();
+    const auto window = options_->serves_a_name() ? windows_.joinable() : nullptr;
     return window && window->own;
   }
   // Runs one operation for each of `tensors` as one Work.

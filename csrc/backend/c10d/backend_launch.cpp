@@ -52,7 +52,6 @@ void AlBackend::load(PreparedCall& call) {
     communicator_->abort_call(call.operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
     throw;
   }
-  call.bind();
 }
 
 AlBackend::WorkPtr AlBackend::run(c10d::OpType type, PreparedCall& call, Communicator::Place& place) {

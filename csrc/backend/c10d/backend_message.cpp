@@ -14,7 +14,7 @@ std::shared_ptr<Task> AlBackend::post(Operation operation, std::int64_t tag) {
 AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer,
                                       std::int64_t tag, const char* access) {
   ProfilerRange range(options_->served_name,
-                      peer == kAnySource && options_->served_name != "al" ? "recvAnySource" : name_of(kind));
+                      peer == kAnySource && options_->serves_a_name() ? "recvAnySource" : name_of(kind));
   const bool sends = kind == OpKind::kSend;
   Operation operation;
   operation.kind = kind;
@@ -45,10 +45,10 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
     call.operation = operation;
     call.operation.device = cuda_device_of(tensor);
     call.operation.sequence = communicator_->sequence(call.operation.device);
-    call.keep = {tensor, block.tensor()};
+    call.keeps(tensor, block.tensor());
     if (sends && block.staged()) call.loads = {block};
     if (!sends && block.staged()) call.stores = {block};
-    if (!sends) call.outputs = {tensor};
+    if (!sends) call.outputs.push_back(tensor);
     communicator_->issue(call.operation);
     return launch(type, std::move(call), /*async=*/true);
   }

@@ -24,27 +24,31 @@ const PremulSupplement* factor_of(const c10d::ReduceOp& op) {
 // thread, which comes behind.
 class KnownReduction {
  public:
-  explicit KnownReduction(const c10d::ReduceOp& op) : op_(op) {
+  explicit KnownReduction(const c10d::ReduceOp& op) : given_(op) {
     const PremulSupplement* const factor = factor_of(op);
-    if (!factor || !factor->tensor_factor.defined() || factor->tensor_factor.is_cpu()) return;
+    if (factor && factor->tensor_factor.defined() && !factor->tensor_factor.is_cpu()) read(*factor);
+  }
+  // Throws where the factor could not be read: within the call, which all ranks are told that this
+  // one refuses.
+  const c10d::ReduceOp& get() const {
+    if (unread_) throw Error(*unread_);
+    return read_ ? *read_ : given_;
+  }
+
+ private:
+  void read(const PremulSupplement& factor) {
     try {
-      // torch's constructor of ReduceOp drops the factor.
-      op_.supplement_ = c10::make_intrusive<PremulSupplement>(factor->tensor_factor.item<double>());
+      read_ = given_;  // torch's constructor of ReduceOp drops the factor
+      read_->supplement_ = c10::make_intrusive<PremulSupplement>(factor.tensor_factor.item<double>());
     } catch (const c10::Error& error) {
       unread_ = Error(ErrorKind::kUnsupported,
                       std::string("the factor of PREMUL_SUM is a tensor on a GPU and cannot be read (") +
                           error.what_without_backtrace() + "); give a number, as a CUDA graph needs it");
     }
   }
-  // Throws where the factor could not be read: within the call, which all ranks are told that this
-  // one refuses.
-  const c10d::ReduceOp& get() const {
-    if (unread_) throw Error(*unread_);
-    return op_;
-  }
 
- private:
-  c10d::ReduceOp op_;
+  const c10d::ReduceOp& given_;
+  std::optional<c10d::ReduceOp> read_;
   std::optional<Error> unread_;
 };
 
@@ -88,8 +92,8 @@ AlBackend::WorkPtr AlBackend::allreduce_by_way_of(const at::Tensor& copy, const 
                  const Block block = copy.defined() ? Block(tensor, copy) : Block(tensor);
                  call.operation.input = call.operation.output = block.data();
                  call.operation.count = block.numel();
-                 call.keep = {tensor, block.tensor()};
-                 call.outputs = {tensor};
+                 call.keeps(tensor, block.tensor());
+                 call.outputs.push_back(tensor);
                  if (!block.staged()) return;
                  if (!copy.defined()) call.loads = {block};
                  call.stores = {block};
@@ -128,8 +132,8 @@ at::Tensor AlBackend::scan(const at::Tensor& tensor, int op, bool exclusive) {
           result = tensor.detach().clone(at::MemoryFormat::Contiguous);
           call.operation.input = call.operation.output = result.data_ptr();
           call.operation.count = result.numel();
-          call.keep = {result};
-          call.outputs = {result};
+          call.keeps(result);
+          call.outputs.push_back(result);
         });
   return result;
 }
@@ -145,8 +149,8 @@ AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions
                  call.operation.root = static_cast<int>(options.rootRank);
                  call.operation.input = call.operation.output = block.data();
                  call.operation.count = block.numel();
-                 call.keep = {tensor, block.tensor()};
-                 call.outputs = {tensor};
+                 call.keeps(tensor, block.tensor());
+                 call.outputs.push_back(tensor);
                  if (!block.staged()) return;
                  call.loads = {block};
                  if (options.rootRank == getRank()) call.stores = {block};
@@ -170,9 +174,9 @@ AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inpu
                  call.operation.output = result.data();
                  call.operation.count = mine;
                  if (!even) call.input_counts = std::move(counts);
-                 call.keep = {output, input.tensor(), result.tensor()};
+                 call.keeps(output, input.tensor(), result.tensor());
                  call.keep.append(inputs[0].begin(), inputs[0].end());
-                 call.outputs = {output};
+                 call.outputs.push_back(output);
                  if (input.staged()) call.loads = {input};
                  if (result.staged()) call.stores = {result};
                });
@@ -193,8 +197,8 @@ AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tenso
                  call.operation.input = from.data();
                  call.operation.output = to.data();
                  call.operation.count = output.numel();
-                 call.keep = {output, input, from.tensor(), to.tensor()};
-                 call.outputs = {output};
+                 call.keeps(output, input, from.tensor(), to.tensor());
+                 call.outputs.push_back(output);
                  if (from.staged()) call.loads = {from};
                  if (to.staged()) call.stores = {to};
                });

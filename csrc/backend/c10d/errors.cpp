@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "backend/c10d/errors.h"
 
+#include <atomic>
 #include <utility>
 
 namespace altorch::backend {
@@ -20,6 +21,9 @@ void throw_as_torch(const Error& error) {
 
 namespace {
 
+// How many threads may have one: a call that asks nothing of its thread is faster.
+std::atomic<int> threads_with_one{0};
+
 // Thrown to the caller in place of the Error that it ended a call with.
 std::exception_ptr& kept_for_caller() {
   static thread_local auto* kept = new std::exception_ptr();  // never freed: it may belong to Python
@@ -28,10 +32,14 @@ std::exception_ptr& kept_for_caller() {
 
 }  // namespace
 
-void keep_for_caller(std::exception_ptr raised) { kept_for_caller() = std::move(raised); }
+void keep_for_caller(std::exception_ptr raised) {
+  if (!kept_for_caller()) threads_with_one.fetch_add(1);
+  kept_for_caller() = std::move(raised);
+}
 
 void rethrow_kept() {
-  if (!kept_for_caller()) return;
+  if (threads_with_one.load(std::memory_order_relaxed) == 0 || !kept_for_caller()) return;
+  threads_with_one.fetch_sub(1);
   std::rethrow_exception(std::exchange(kept_for_caller(), nullptr));
 }
 

@@ -75,7 +75,7 @@ AlBackend::WorkPtr AlBackend::coalesce(OpKind kind, const Tensors& tensors, bool
     return last;
   }
   std::optional<ProfilerRange> range;
-  if (options_->served_name != "al") range.emplace(options_->served_name, name_of(kind)).list(tensors);
+  if (options_->serves_a_name()) range.emplace(options_->served_name, name_of(kind)).list(tensors);
   const auto window = make_window(/*own=*/true);
   windows_.open(window);
   try {

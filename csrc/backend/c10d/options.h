@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/longest_timeout.h"
@@ -22,7 +23,9 @@ struct AlOptions : public c10d::Backend::Options {
   c10::intrusive_ptr<Options> clone() const override { return c10::make_intrusive<AlOptions>(*this); }
 #endif
 
-  std::string served_name = "al";       // the backend that the program asked for (altorch.serve)
+  // The backend that the program asked for (altorch.serve).
+  std::string served_name = "al";
+  bool serves_a_name() const { return served_name != std::string_view("al"); }
   bool is_high_priority_stream = true;  // the one that asynchronous operations on CUDA tensors run on
   nccl::Knobs nccl;
   std::optional<OnError> on_error;  // nothing: what ALTORCH_ON_ERROR says

@@ -25,6 +25,12 @@ struct PreparedCall {
   std::uint64_t kept_key =
       0;  // of the KeptWork that was given for it (backend/hooks/completion_hooks.h); 0: none
 
+  // Adds tensors that the operation touches. All are on its device.
+  template <typename... Tensors>
+  void keeps(const Tensors&... tensors) {
+    (keep_one(tensors), ...);
+  }
+
   // Lets the operation's spans point to this call's counts: after the last move.
   void bind() {
     operation.input_counts = input_counts;
@@ -32,6 +38,12 @@ struct PreparedCall {
     if (!norm) return;
     operation.norm = &norm->norm();
     operation.norm_row = norm->row();
+  }
+
+ private:
+  // A block that is not staged is the tensor itself.
+  void keep_one(const at::Tensor& tensor) {
+    if (keep.empty() || !keep.back().is_same(tensor)) keep.push_back(tensor);
   }
 };
 
