@@ -40,7 +40,10 @@ template <typename T, typename... Args>
 std::shared_ptr<T> make_watched(Args&&... args) {
   return std::shared_ptr<T>(new T(std::forward<Args>(args)...), [](T* last) {
     if (!BriefOwner::on_this_thread()) return delete last;
-    CallbackThread::instance().push([last] { delete last; });
+    try {
+      CallbackThread::instance().push([last] { delete last; });
+    } catch (const std::exception&) {  // no memory or no thread: it is never destroyed
+    }
   });
 }
 

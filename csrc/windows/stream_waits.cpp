@@ -114,7 +114,7 @@ bool StreamWaits::look() {
   } else if (ended && waits) {
     streams_.end();
   }
-  // Its end may take long, and others need this thread meanwhile.
+  // The destructor may take long, and other windows need this thread meanwhile.
   if (group.use_count() == 1) CallbackThread::instance().push([last = std::move(group)] {});
   return waits;
 }

@@ -525,7 +525,7 @@ def test_a_captured_work_says_that_it_cannot_tell(world):
     with torch.cuda.graph(graph):
         work = dist.all_reduce(x, async_op=True)
         work.wait()
-    for ask in (work.is_completed, work.is_success):
+    for ask in (work.is_completed, work.is_success, lambda: work.wait(timedelta(seconds=9))):
         with pytest.raises(ValueError, match="a CUDA graph has captured this call"):
             ask()
     x.fill_(1)

@@ -347,18 +347,21 @@ def is_mapped(address):
 
 
 @on_ranks(1)
-def test_memory_that_is_freed_during_a_capture_comes_back(world):
+@pytest.mark.parametrize("priority", [0, -1, -3])
+@pytest.mark.parametrize("freed_on", ["captured stream", "another stream"])
+def test_memory_that_is_freed_during_a_capture_comes_back(world, priority, freed_on):
     here = device(world)
-    small, large = altorch.empty(16, device=here), altorch.empty(1 << 20, device=here)
+    large = altorch.empty(1 << 20, device=here)
     address = large.data_ptr()
     assert is_mapped(address)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    graph, other = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream(priority=priority)):
         x = torch.ones(16, device=here)
-        del large  # the process may not wait for its streams now
+        with torch.cuda.stream(other if freed_on == "another stream" else torch.cuda.current_stream()):
+            del large  # waiting for the device would end the capture
     graph.replay()
     assert x.eq(1).all()
-    del small
+    altorch.empty(16, device=here)
     assert not is_mapped(address)
 
 

@@ -45,7 +45,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
     call.operation = operation;
     call.operation.device = cuda_device_of(tensor);
     call.operation.sequence = communicator_->sequence(call.operation.device);
-    call.keeps(tensor, block.tensor());
+    call.touch(tensor, block.tensor());
     if (sends && block.staged()) call.loads = {block};
     if (!sends && block.staged()) call.stores = {block};
     if (!sends) call.outputs.push_back(tensor);

@@ -14,7 +14,7 @@ AlBackend::WorkPtr AlBackend::broadcast(Tensors& tensors, const c10d::BroadcastO
                  call.operation.root = static_cast<int>(options.rootRank);
                  call.operation.output = block.data();
                  call.operation.count = block.numel();
-                 call.keeps(tensor, block.tensor());
+                 call.touch(tensor, block.tensor());
                  call.outputs.push_back(tensor);
                  if (!block.staged()) return;
                  if (options.rootRank == getRank()) {
@@ -41,7 +41,7 @@ AlBackend::WorkPtr AlBackend::allgather(TensorLists& outputs, Tensors& inputs,
                  call.operation.output = to.data();
                  call.operation.count = input.numel();
                  if (!even) call.output_counts = std::move(counts);
-                 call.keeps(input, from.tensor(), to.tensor());
+                 call.touch(input, from.tensor(), to.tensor());
                  call.keep.append(outputs[0].begin(), outputs[0].end());
                  call.outputs = outputs[0];
                  if (from.staged()) call.loads = {from};
@@ -63,7 +63,7 @@ AlBackend::WorkPtr AlBackend::_allgather_base(at::Tensor& output, at::Tensor& in
                  call.operation.input = from.data();
                  call.operation.output = to.data();
                  call.operation.count = input.numel();
-                 call.keeps(output, input, from.tensor(), to.tensor());
+                 call.touch(output, to.tensor(), input, from.tensor());
                  call.outputs.push_back(output);
                  if (from.staged()) call.loads = {from};
                  if (to.staged()) call.stores = {to};
@@ -107,7 +107,7 @@ AlBackend::WorkPtr AlBackend::gather(TensorLists& outputs, Tensors& inputs,
                  call.operation.root = static_cast<int>(options.rootRank);
                  call.operation.input = from.data();
                  call.operation.count = input.numel();
-                 call.keeps(input, from.tensor());
+                 call.touch(input, from.tensor());
                  if (from.staged()) call.loads = {from};
                  if (options.rootRank != getRank()) {
                    if (outputs.empty() || (outputs.size() == 1 && outputs[0].empty())) return;
@@ -121,7 +121,7 @@ AlBackend::WorkPtr AlBackend::gather(TensorLists& outputs, Tensors& inputs,
                              "gather's tensor", "its own entry of gather_list");
                  const Block to(outputs[0]);
                  call.operation.output = to.data();
-                 call.keeps(to.tensor());
+                 call.touch(to.tensor());
                  call.keep.append(outputs[0].begin(), outputs[0].end());
                  call.outputs = outputs[0];
                  if (to.staged()) call.stores = {to};
@@ -140,7 +140,7 @@ AlBackend::WorkPtr AlBackend::gather_single(at::Tensor& output, at::Tensor& inpu
                  call.operation.root = static_cast<int>(options.rootRank);
                  call.operation.input = from.data();
                  call.operation.count = input.numel();
-                 call.keeps(input, from.tensor());
+                 call.touch(input, from.tensor());
                  if (from.staged()) call.loads = {from};
                  if (options.rootRank != getRank()) return;  // torch passes an empty tensor as output then
                  check_tensor(output, "gather_single's gather_tensor");
@@ -150,7 +150,7 @@ AlBackend::WorkPtr AlBackend::gather_single(at::Tensor& output, at::Tensor& inpu
                  const Block to(output);
                  call.operation.output = to.data();
                  call.output_counts.assign(static_cast<std::size_t>(getSize()), input.numel());
-                 call.keeps(output, to.tensor());
+                 call.touch(output, to.tensor());
                  call.outputs.push_back(output);
                  if (to.staged()) call.stores = {to};
                });
@@ -168,7 +168,7 @@ AlBackend::WorkPtr AlBackend::scatter(Tensors& outputs, TensorLists& inputs,
                  call.operation.root = static_cast<int>(options.rootRank);
                  call.operation.output = to.data();
                  call.operation.count = output.numel();
-                 call.keeps(output, to.tensor());
+                 call.touch(output, to.tensor());
                  call.outputs.push_back(output);
                  if (to.staged()) call.stores = {to};
                  if (options.rootRank != getRank()) {
@@ -183,7 +183,7 @@ AlBackend::WorkPtr AlBackend::scatter(Tensors& outputs, TensorLists& inputs,
                              "scatter's tensor", "its own entry of scatter_list");
                  const Block from(inputs[0]);
                  call.operation.input = from.data();
-                 call.keeps(from.tensor());
+                 call.touch(from.tensor());
                  call.keep.append(inputs[0].begin(), inputs[0].end());
                  if (from.staged()) call.loads = {from};
                });
@@ -206,7 +206,7 @@ AlBackend::WorkPtr AlBackend::alltoall(Tensors& outputs, Tensors& inputs,
                  call.operation.input = from.data();
                  call.operation.output = to.data();
                  call.operation.count = outputs[0].numel();
-                 call.keeps(from.tensor(), to.tensor());
+                 call.touch(from.tensor(), to.tensor());
                  call.keep.append(inputs.begin(), inputs.end());
                  call.keep.append(outputs.begin(), outputs.end());
                  call.outputs = outputs;
@@ -238,7 +238,7 @@ AlBackend::WorkPtr AlBackend::alltoall_base(at::Tensor& output, at::Tensor& inpu
           call.input_counts.clear();
           call.output_counts.clear();
         }
-        call.keeps(output, input, from.tensor(), to.tensor());
+        call.touch(output, to.tensor(), input, from.tensor());
         call.outputs.push_back(output);
         if (from.staged()) call.loads = {from};
         if (to.staged()) call.stores = {to};

@@ -45,7 +45,7 @@ void AlBackend::move_bytes(OpKind kind, int root, const at::Tensor& input, const
           Operation& operation = call.operation;
           operation.dtype = DType::kUInt8;
           operation.root = kind == OpKind::kAllGather ? 0 : root;
-          call.keeps(input, output);
+          call.touch(input, output);
           if (kind == OpKind::kBroadcast) {
             operation.count = output.numel();
             operation.output = output.data_ptr();

@@ -3,7 +3,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
 
-#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -496,28 +495,30 @@ c10::intrusive_ptr<AlWindow> AlBackend::open_window(const std::optional<at::Tens
 namespace {
 
 // Frees memory of altorch.empty() once all streams of the device have come to their ends, as
-// cudaFree() does. While a graph is captured they cannot be waited for; then the next free of such a
-// tensor on the device tries again. Thread rules: any thread.
+// cudaFree() does. While a graph is captured they cannot be waited for; then the next such free or
+// allocation on the device tries again. Thread rules: any thread.
 class FreeWhenIdle {
  public:
   static FreeWhenIdle& instance() {
     static auto* all = new FreeWhenIdle();  // never destroyed: tensors may outlive static objects
     return *all;
   }
-  void free(CudaDevice& gpu, c10::Device device, DeviceMemory memory) {
-    std::vector<DeviceMemory> ours{std::move(memory)};
+  void add(c10::Device device, DeviceMemory memory) {
+    const std::lock_guard lock(mutex_);
+    waiting_[device.index()].push_back(std::move(memory));
+  }
+  void free(CudaDevice& gpu, c10::Device device) {
+    std::vector<DeviceMemory> ours;
     {
       const std::lock_guard lock(mutex_);
-      std::vector<DeviceMemory>& waiting = waiting_[device.index()];
-      std::move(waiting.begin(), waiting.end(), std::back_inserter(ours));
-      waiting.clear();
+      ours.swap(waiting_[device.index()]);
     }
+    if (ours.empty()) return;
     try {
       if (!is_any_captured(device) && gpu.wait_until_idle()) return;
     } catch (const std::exception&) {  // the process ends
     }
-    const std::lock_guard lock(mutex_);
-    std::move(ours.begin(), ours.end(), std::back_inserter(waiting_[device.index()]));
+    for (DeviceMemory& memory : ours) add(device, std::move(memory));
   }
 
  private:
@@ -533,7 +534,8 @@ struct ExportedTensor {
     forget_shareable(memory.get());
     const c10::Device here(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
     const c10::DeviceGuard back(here);
-    FreeWhenIdle::instance().free(device, here, std::move(memory));
+    FreeWhenIdle::instance().add(here, std::move(memory));
+    FreeWhenIdle::instance().free(device, here);
   }
   ExportedTensor(const ExportedTensor&) = delete;
   const int index;
@@ -546,8 +548,10 @@ std::shared_ptr<std::byte> allocate_exported(std::size_t bytes, int index) {
     throw Error(ErrorKind::kUnsupported, "altorch.empty: " + *why);
   if (const auto why = CudaDevice::export_unsupported_reason(index))
     throw Error(ErrorKind::kUnsupported, "altorch.empty: " + *why);
-  const c10::DeviceGuard back(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)));
+  const c10::Device here(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
+  const c10::DeviceGuard back(here);
   auto made = std::make_shared<ExportedTensor>(index);
+  FreeWhenIdle::instance().free(made->device, here);
   Device::Exported exported = made->device.export_memory(std::max<std::size_t>(bytes, 1));
   made->memory = std::move(exported.memory);
   remember_shareable(made->memory.get(), std::max<std::size_t>(bytes, 1), std::move(exported.descriptor));

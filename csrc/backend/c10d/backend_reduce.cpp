@@ -92,7 +92,7 @@ AlBackend::WorkPtr AlBackend::allreduce_by_way_of(const at::Tensor& copy, const 
                  const Block block = copy.defined() ? Block(tensor, copy) : Block(tensor);
                  call.operation.input = call.operation.output = block.data();
                  call.operation.count = block.numel();
-                 call.keeps(tensor, block.tensor());
+                 call.touch(tensor, block.tensor());
                  call.outputs.push_back(tensor);
                  if (!block.staged()) return;
                  if (!copy.defined()) call.loads = {block};
@@ -132,7 +132,7 @@ at::Tensor AlBackend::scan(const at::Tensor& tensor, int op, bool exclusive) {
           result = tensor.detach().clone(at::MemoryFormat::Contiguous);
           call.operation.input = call.operation.output = result.data_ptr();
           call.operation.count = result.numel();
-          call.keeps(result);
+          call.touch(result);
           call.outputs.push_back(result);
         });
   return result;
@@ -149,7 +149,7 @@ AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions
                  call.operation.root = static_cast<int>(options.rootRank);
                  call.operation.input = call.operation.output = block.data();
                  call.operation.count = block.numel();
-                 call.keeps(tensor, block.tensor());
+                 call.touch(tensor, block.tensor());
                  call.outputs.push_back(tensor);
                  if (!block.staged()) return;
                  call.loads = {block};
@@ -174,7 +174,7 @@ AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inpu
                  call.operation.output = result.data();
                  call.operation.count = mine;
                  if (!even) call.input_counts = std::move(counts);
-                 call.keeps(output, input.tensor(), result.tensor());
+                 call.touch(output, input.tensor(), result.tensor());
                  call.keep.append(inputs[0].begin(), inputs[0].end());
                  call.outputs.push_back(output);
                  if (input.staged()) call.loads = {input};
@@ -197,7 +197,7 @@ AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tenso
                  call.operation.input = from.data();
                  call.operation.output = to.data();
                  call.operation.count = output.numel();
-                 call.keeps(output, input, from.tensor(), to.tensor());
+                 call.touch(output, to.tensor(), input, from.tensor());
                  call.outputs.push_back(output);
                  if (from.staged()) call.loads = {from};
                  if (to.staged()) call.stores = {to};

@@ -21,8 +21,9 @@ void throw_as_torch(const Error& error) {
 
 namespace {
 
-// How many threads may have one: a call that asks nothing of its thread is faster.
-std::atomic<int> threads_with_one{0};
+// How many threads keep an exception. While none does, rethrow_kept() reads no thread-local
+// variable.
+std::atomic<int> threads_that_keep{0};
 
 // Thrown to the caller in place of the Error that it ended a call with.
 std::exception_ptr& kept_for_caller() {
@@ -33,13 +34,13 @@ std::exception_ptr& kept_for_caller() {
 }  // namespace
 
 void keep_for_caller(std::exception_ptr raised) {
-  if (!kept_for_caller()) threads_with_one.fetch_add(1);
+  if (!kept_for_caller()) threads_that_keep.fetch_add(1);
   kept_for_caller() = std::move(raised);
 }
 
 void rethrow_kept() {
-  if (threads_with_one.load(std::memory_order_relaxed) == 0 || !kept_for_caller()) return;
-  threads_with_one.fetch_sub(1);
+  if (threads_that_keep.load(std::memory_order_relaxed) == 0 || !kept_for_caller()) return;
+  threads_that_keep.fetch_sub(1);
   std::rethrow_exception(std::exchange(kept_for_caller(), nullptr));
 }
 

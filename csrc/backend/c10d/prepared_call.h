@@ -27,7 +27,7 @@ struct PreparedCall {
 
   // Adds tensors that the operation touches. All are on its device.
   template <typename... Tensors>
-  void keeps(const Tensors&... tensors) {
+  void touch(const Tensors&... tensors) {
     (keep_one(tensors), ...);
   }
 

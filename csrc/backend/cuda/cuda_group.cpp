@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kEndTimeout{10};  // of a group that is destroyed
 constexpr std::size_t kMostMarkers = 16;
-constexpr std::chrono::milliseconds kSoon{1};     // by then poll() has recorded its event
+constexpr std::chrono::milliseconds kSoon{1};     // poll() mostly records its event in microseconds
 constexpr std::chrono::microseconds kApart{500};  // calls of which an event costs nothing that matters
 
 // torch names a stream that is not its own by its address.
@@ -294,7 +294,10 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       begin.block(stream);
     }
     // One communicator runs one thing at a time. A graph under capture knows no event from outside.
-    if (!capturing && last_stream_ && *last_stream_ != stream) last_.block(stream);
+    if (!capturing && last_stream_ && *last_stream_ != stream) {
+      settle();  // where another thread's capture of that stream has ended meanwhile
+      last_.block(stream);
+    }
     // In a graph of several streams, too.
     if (capturing && captured_on_ && *captured_on_ != stream && is_captured(*captured_on_)) {
       c10::Event before(c10::DeviceType::CUDA);
@@ -412,13 +415,14 @@ void CudaGroup::resume(const Operation& call) {
   routes_.resume(call);
 }
 
-// A call that is asked for its Future after a later one gets a stream for itself.
+// A Future that is asked for after that of a later call gets a stream for itself.
 void CudaGroup::complete_future(const InFlight& call,
                                 const std::function<void(const c10::Stream&)>& complete) {
   const auto complete_on = [&](const c10::Stream& stream) {
     call.end.block(stream);
     complete(stream);
   };
+  const c10::DeviceGuard on_device(device_);  // CudaDevice leaves its own device current
   const std::lock_guard lock(future_mutex_);
   if (!call.captured && call.key < last_future_key_) {
     const auto device = streams_ ? std::make_unique<CudaDevice>(device_.index()) : nullptr;

@@ -22,16 +22,15 @@ inline bool is_captured(const c10::Stream& stream) {
 }
 
 // Whether the thread's current stream or a stream of torch's pools is captured. Waiting for the
-// whole device would end that capture with an error. CUDA cannot be asked this. The pools hand out
-// their streams in turn, so taking each once leaves them as they were.
+// whole device would end that capture with an error, and CUDA has no function that tells. The pools
+// hand out their streams in turn, so taking each once leaves them as they were.
 inline bool is_any_captured(c10::Device device) {
-  constexpr int kStreamsInPool = 32;  // c10/cuda/CUDAStream.cpp
+  constexpr int kPools = 4, kStreamsInPool = 32;  // c10/cuda/CUDAStream.cpp; a pool for each priority
   const auto guard = cuda_guard();
   if (is_captured(guard.getStream(device))) return true;
   bool captured = false;
-  for (const bool high_priority : {false, true}) {
-    for (int i = 0; i < kStreamsInPool; ++i)
-      captured |= is_captured(guard.getStreamFromGlobalPool(device, high_priority));
+  for (int pool = 0; pool < kPools; ++pool) {
+    for (int i = 0; i < kStreamsInPool; ++i) captured |= is_captured(guard.getNewStream(device, -pool));
   }
   return captured;
 }

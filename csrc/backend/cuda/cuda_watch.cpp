@@ -70,7 +70,7 @@ void CudaWatch::wake() {
 
 void CudaWatch::loop(Round& round) {
   const CudaRuntime::RelaxedCapture relaxed;
-  const BriefOwner brief;  // others need this thread while an object ends
+  const BriefOwner brief;  // other groups need this thread while a destructor waits
   bool slept = false;
   while (true) {
     {

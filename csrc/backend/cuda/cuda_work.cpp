@@ -26,13 +26,18 @@ std::optional<Error> CudaWork::failure() const {
   return in_flight_->failed.load() ? group_->failure() : std::nullopt;
 }
 
+void CudaWork::refuse_if_captured() const {
+  if (!in_flight_->captured) return;
+  throw Error(
+      ErrorKind::kInvalidArgument,
+      "a CUDA graph has captured this call, and its Work cannot tell whether a replay is done; ask an "
+      "event or a stream that comes after the replay");
+}
+
 bool CudaWork::is_done() const {
   return guarded([&] {
-    if (!in_flight_->captured) return in_flight_->end.query();
-    throw Error(
-        ErrorKind::kInvalidArgument,
-        "a CUDA graph has captured this call, and its Work cannot tell whether a replay is done; ask an "
-        "event or a stream that comes after the replay");
+    refuse_if_captured();
+    return in_flight_->end.query();
   });
 }
 
@@ -47,7 +52,10 @@ bool CudaWork::wait(std::chrono::milliseconds timeout) {
   forget_in_registry(*this);
   return guarded([&] {
     if (const auto error = failure()) throw *error;
-    if (timeout != kNoTimeout) group_->wait_on_host(in_flight_->end, timeout, "wait(timeout)");
+    if (timeout != kNoTimeout) {
+      refuse_if_captured();
+      group_->wait_on_host(in_flight_->end, timeout, "wait(timeout)");
+    }
     const c10::Stream here = cuda_guard().getStream(group_->device());
     in_flight_->end.block(here);
     const bool is_calls_stream = in_flight_->called_on == here;
@@ -65,18 +73,22 @@ bool CudaWork::wait(std::chrono::milliseconds timeout) {
 
 c10::intrusive_ptr<c10::ivalue::Future> CudaWork::getFuture() {
   const std::lock_guard lock(guard_);
-  if (future_) return future_;
-  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
-                                                     std::vector<c10::Device>{group_->device()});
+  if (!future_) future_ = guarded([&] { return make_future(); });
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> CudaWork::make_future() const {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                         std::vector<c10::Device>{group_->device()});
   if (const auto error = failure()) {
-    future_->setError(as_torch(*error));
-    return future_;
+    future->setError(as_torch(*error));
+    return future;
   }
   group_->complete_future(*in_flight_, [&](const c10::Stream& carrier) {
     const c10::StreamGuard on(carrier);  // the Future takes its event from the current stream
-    future_->markCompleted(at::IValue(outputs_));
+    future->markCompleted(at::IValue(outputs_));
   });
-  return future_;
+  return future;
 }
 
 }  // namespace altorch::backend

@@ -43,8 +43,11 @@ class CudaWork : public c10d::Work {
   const std::shared_ptr<InFlight> in_flight_;
   const int source_;
   const std::chrono::milliseconds timeout_;
-  // Throws torch's form of Error(kInvalidArgument) where a graph has captured the call.
+  // Throws Error(kInvalidArgument).
+  void refuse_if_captured() const;
+  // Throws torch's form of that.
   bool is_done() const;
+  c10::intrusive_ptr<c10::ivalue::Future> make_future() const;
   // Why the operation failed, if it did.
   std::optional<Error> failure() const;
 

@@ -10,7 +10,6 @@
 #include "backend/cuda/cuda_guard.h"
 #include "base/adaptive_wait.h"
 #include "base/longest_timeout.h"
-#include "device/cuda_runtime.h"
 
 namespace altorch::backend {
 namespace {
