@@ -48,7 +48,7 @@ class LastOnStream {
   std::shared_ptr<CudaGroup> exchange(const c10::Stream& stream, std::weak_ptr<CudaGroup> group) {
     const std::lock_guard lock(mutex_);
     std::weak_ptr<CudaGroup>& entry = groups_[stream.id()];
-    const auto before = entry.lock();
+    auto before = entry.lock();
     entry = std::move(group);
     return before;
   }
