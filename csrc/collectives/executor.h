@@ -6,6 +6,7 @@
 //   Execution execution;
 //   execution.start(schedule, channel, {input, output, scratch, dtype, op}, tag);
 //   while ((state = execution.advance(error)) == State::kPending) wait.pause();
+//   if (state == State::kFailed) buffers_free = execution.cancel();
 //
 // Thread rules: one thread at a time.
 #pragma once
@@ -35,15 +36,17 @@ struct Buffers {
 
 class Execution {
  public:
-  // Posts the first round. `schedule`, `channel` and the memory must stay until the execution is
-  // done or cancelled; `tag` must not be in use for other messages between these ranks that are
-  // under way in the same order of calls. An execution that is done or cancelled may be started
-  // again.
+  // Posts the messages of the first round and runs its local steps. `schedule`, `channel` and the
+  // memory must stay until the execution is done or cancelled; `tag` must not be in use for other
+  // messages between these ranks that are under way in the same order of calls. An execution that
+  // is done or cancelled may be started again.
   void start(const Schedule& schedule, Channel& channel, const Buffers& buffers, std::int64_t tag);
 
-  // The one that is in flight.
+  // The index of the round that is in flight.
   std::size_t round() const { return round_; }
-  // Goes on as far as possible without waiting. kFailed: `error` is set, and cancel() must follow.
+  // Tests the messages in flight, posts further rounds and runs their local steps, until a message
+  // is pending. It does not sleep. kPending: the caller calls it again. kDone: the output is
+  // complete. kFailed: `error` is set, messages may be in flight, and the caller calls cancel().
   State advance(std::optional<Error>& error);
 
   // Withdraws what is in flight; see Channel::cancel for the meaning of false.

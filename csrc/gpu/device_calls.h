@@ -5,9 +5,10 @@
 // operations. If so, it aborts the calls, tells the peers, and keeps leftover data from being taken
 // for results (on_error.h).
 //
-// Nothing here queries the device. Thread rules: enter() up to entered(), captured() or withdraw(),
-// and all_done(), by one thread at a time. done_up_to() by one thread at a time, with a number of
-// calls that had been entered. The other functions by any thread.
+// Nothing here queries the device. Thread rules: a thread that launches calls enter(), and then one
+// of entered(), captured() and withdraw(); one thread launches at a time, and all_done() excludes
+// launches. One thread at a time calls done_up_to(), also during a launch. Any thread calls the
+// other functions.
 #pragma once
 
 #include <atomic>
@@ -57,9 +58,11 @@ class DeviceCalls {
   // notice to the host.
   void captured();
 
-  // The device has done the first `number` calls that were ever entered. Returns how many were
-  // entered in all, if some of them are still in flight.
+  // Told by the thread that polls: the device has finished the first `number` calls, as count()
+  // counts them. Removes these from the calls in flight. Returns count() if later calls are in
+  // flight, and nothing if none is.
   std::optional<std::uint64_t> done_up_to(std::uint64_t number);
+  // The device has finished all calls; idle() is true from now on, until the next enter().
   void all_done();
   std::uint64_t count() const;  // entered so far, without captured and withdrawn calls
   // The Operation::number of each call in flight, for reports. Empty if another thread holds the

@@ -27,8 +27,8 @@ struct RouteUnsupportedReason {
 };
 std::vector<RouteUnsupportedReason> gpu_route_unsupported_reasons(int device);
 
-// Thread rules: choose() by one thread at a time, in the same order on every rank; the others by
-// any.
+// Thread rules: one thread at a time calls choose(), enqueue(), suspend() and resume(), in the same
+// order on every rank. Any thread calls the other functions, also meanwhile.
 class GpuRoutes : public DeviceCarrier {
  public:
   // Collective over the group: the ranks tell each other what they have. `first`: the operation
@@ -37,16 +37,21 @@ class GpuRoutes : public DeviceCarrier {
             GpuRouteOptions options);
   ~GpuRoutes() override;
 
-  // Chooses the route of operations that are enqueued together, and makes it with the other ranks
-  // if it is new; at the first call also those that open at once (select/row.h). Then, where ranks
-  // share memory and no graph is captured, compares the call with theirs (agreement.h). Under
-  // capture it refuses a route that is not open yet, unless all groups open it at once. Throws
-  // Error: kUnsupported, with the reason of each route, or while the group is suspended;
-  // kInvalidArgument if a rank's messages to itself have no counterpart; kMismatch; kTransport if
-  // the group is aborted; and what a wait for the other ranks throws.
+  // Chooses the route of operations that the caller enqueues together, next. A route that is new is
+  // opened with the other ranks, which may block; the first call also opens the routes that every
+  // group opens with its first call (opens_at_once, select/row.h). Then, where ranks share memory
+  // and no graph is captured, the ranks of the node compare their calls (agreement.h). Throws
+  // Error, and has enqueued nothing then:
+  //   kUnsupported      no route carries the operations (the text has each reason), the group is
+  //                     suspended, or a graph is captured and the route is not open yet
+  //   kInvalidArgument  a send of this rank to itself has no receive among the operations
+  //   kMismatch         a peer made another call
+  //   kTransport        the group is aborted
+  //   and what a wait for the other ranks throws.
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
-  // Gives the operations to the route, and sees to it that their results are marked if they are
-  // aborted.
+  // Enqueues the operations on `stream`, and does not wait for the device. Behind them it enqueues
+  // a kernel that marks their results once mark_results() was called, unless the route does so
+  // itself. Throws Error; some of the operations may be on the stream then.
   void enqueue(GpuRoute& route, std::span<const Operation> operations, Stream stream);
   std::optional<std::string> mark_results() override;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TCP connections between nodes, by which the ranks of one node notice that a process of another
-// node has ended.
+// TCP connections between the lowest ranks of nodes, which notice by them that such a process of
+// another node has ended, or that a node is silent.
 //
 //     node 0             node 1             node 2
 //     coordinator  <---  leader
@@ -10,10 +10,11 @@
 // leader of each other node, its lowest rank, connects. The coordinator writes a random token into
 // the store, drops connections that do not present it, and sends one byte over a valid one. After
 // that a link carries questions about missing ranks (late_question.h) and a goodbye. If a link
-// closes without a goodbye, the peer is dead; malformed bytes are no evidence of that. If it closes
-// before the accepting byte, the leader tries again, and takes the coordinator for dead after
-// kMostRefusals tries. A stopped process keeps its connections. TCP keepalive closes those to a
-// silent node after ALTORCH_SILENCE_SECONDS.
+// closes without a goodbye, its process is dead, and look() returns that rank; malformed bytes are
+// no evidence of that. If it closes before the accepting byte, the leader tries again, and takes
+// the coordinator for dead after kMostRefusals tries. A stopped process keeps its connections. TCP
+// keepalive closes those to a silent node after ALTORCH_SILENCE_SECONDS; then look() returns all
+// ranks of that node.
 // Thread rules: one thread, the liveness monitor's.
 #pragma once
 
@@ -77,7 +78,7 @@ class NodeLinks {
   void accept_all();
   void connect_to_coordinator(Deaths& deaths);
   bool greet(Link& link);
-  // The coordinator closed a connection before it accepted it.
+  // Connects once more, after the coordinator has closed a connection before it accepted it.
   void try_again();
   // Whether the link has ended. Adds the peer to `deaths` if it has died, or all ranks of its node
   // if the node is silent.

@@ -17,9 +17,10 @@
 namespace altorch {
 
 // Blocks until all ranks have called it, and returns the texts that they passed as `info`, by rank.
-// Throws Error, which names the missing ranks ("rank 3 has not come <purpose>: ..."), at the
-// timeout, or earlier if store.check_peers() throws. Each call needs a new `key`, the same on all
-// ranks.
+// Each call needs a new `key`, the same on all ranks. `purpose` completes the text of an error:
+// "rank 3 has not come <purpose>: ...". Throws Error(kTimeout) at the timeout, and earlier what the
+// store or store.check_peers() throws; each names the missing ranks. If it throws on one rank, it
+// may return on others: decide_commit() is for ranks that must all agree (commit_decision.h).
 std::vector<std::string> store_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
                                          std::chrono::milliseconds timeout, const std::string& purpose,
                                          const std::string& info = "1");
@@ -32,9 +33,10 @@ std::optional<std::string> first_unsupported_reason(KeyValueStore& store, const 
                                                     const std::string& purpose,
                                                     const std::string& unsupported_reason);
 
-// Rank 0 may host the store, so it must not exit while other ranks still read there. Rank 0 returns
-// when all other ranks have called this function, after `timeout`, or when the store or a peer
-// fails. Other ranks do not wait. Never throws. `key`: a new one, the same on all ranks.
+// Keeps rank 0, which may host the store, from exiting while other ranks still read there. A rank
+// calls it after its last request to the store. Rank 0 waits until all other ranks have called it,
+// until `timeout` has passed, or until the store or a peer fails. The other ranks add to a counter
+// and return. Never throws. `key`: a new one, the same on all ranks.
 void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int size,
                    std::chrono::milliseconds timeout) noexcept;
 

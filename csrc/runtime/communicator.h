@@ -34,12 +34,12 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   // The group's one-sided access. The first call makes it.
   OneSided& one_sided(std::unique_ptr<OneSided> (*make)());
 
-  // The reserved place of a synchronous collective in the order of the group's collectives. A place
-  // that was taken must be run.
+  // The place of one synchronous collective in the order of the group's collectives. The caller of
+  // reserve() calls run() exactly once. The group begins no later collective before that.
   class Place {
    public:
-    // Runs the collective to its end. Throws Error; then `buffers_free` says whether the buffers
-    // may be released.
+    // Blocks until the collective is done. If it fails, the group is closed and run() throws Error.
+    // Sets `buffers_free`; false: the caller keeps the buffers until the process ends.
     void run(bool& buffers_free);
 
    private:
@@ -48,9 +48,11 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
     const Operation* operation;
     std::shared_ptr<Task> queued;  // null: no other collective was in flight, so run() runs the call itself
   };
-  // Reserves the next place. Call it in the order of the sequence numbers. `operation` must outlive
-  // run(). If another collective is in flight, the call is queued here, and may begin before run().
-  // Throws Error if the group is closed.
+  // Reserves the next place, and does not wait for other collectives. Threads call it in the order
+  // of the sequence numbers, so a caller takes both under one lock. If another collective is in
+  // flight, the call is queued, and the progress thread may begin it before run(): `operation` and
+  // its buffers must stay valid from here until run() has ended. Throws Error if the group is
+  // closed; then no place is reserved.
   Place reserve(const Operation& operation);
   // reserve() and Place::run().
   void run(const Operation& operation, bool& buffers_free) { reserve(operation).run(buffers_free); }

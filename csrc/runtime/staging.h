@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reductions that cannot run on the caller's buffers as they are: a prescaled sum must not change
 // its input, and half types accumulate in float32 when more than two ranks add up, also by
-// algorithms that add in several steps. They go through staging memory, piece by piece, so that any
-// size needs little of it.
+// algorithms that add in several steps (needs_staging(), select/decide.h). They go through staging
+// memory, piece by piece, so that any size needs little of it. The ranks of a collective get
+// equally many pieces, and at least one.
+//
+// Thread rules: one user at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +18,17 @@ namespace altorch {
 
 class Staging {
  public:
-  // Prepares for `operation` of one group; the operation must outlive the staging's use.
+  // Begins with `operation`, which must stay valid, with its buffers, until next() returns false or
+  // the caller gives up. Throws Error(kTransport) where there is no memory.
   void begin(const Operation& operation, int rank, int size);
-  // Loads the next piece and describes it as an operation on staging memory. False when all pieces
-  // are done.
+  // Copies the next piece of the input to staging memory, and sets `piece` to the operation on it.
+  // The caller carries out `piece`, and calls finish_piece() before it calls next() again. Returns
+  // false, and leaves `piece` alone, when all pieces are finished.
   bool next(Operation& piece);
-  // Brings the result of the current piece to the caller's output.
+  // Copies the result of the current piece to the caller's output, where this rank has one.
   void finish_piece();
 
-  static constexpr std::int64_t kPieceBytes = 8 << 20;
+  static constexpr std::int64_t kPieceBytes = 8 << 20;  // of a piece of the input in staging memory
 
  private:
   std::int64_t block_count(int block) const;

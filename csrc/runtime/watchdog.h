@@ -25,15 +25,17 @@ class Watchdog {
   Wait begin_again(const Operation& operation, const Wait& before) const;
   // Checks only the deadline.
   std::optional<Error> overdue(const Operation& operation, const Wait& wait, Clock::time_point now) const;
-  // Checks deadline and dead peers, now and then. Once it has waited for ALTORCH_STALL_SECONDS it
+  // Checks deadline and dead peers, but only from `wait.next_look` on, which it then sets anew.
+  // Returns nothing where all is well. Once the operation has waited for ALTORCH_STALL_SECONDS it
   // also checks whether a peer made another call, refused this one or closed the group, and answers
   // the desync queries of other ranks. Does not check whether this rank has closed the group. Calls
   // on a GPU use it (gpu/device_calls.h).
   std::optional<Error> examine(const Operation& operation, Wait& wait, Clock::time_point now);
-  // The same, but fails at once if this rank has closed the group: what every wait on the host
-  // calls. Most calls only read the clock. The others make requests to the store, and take seconds
-  // once the deadline has passed: they ask what late ranks do. Closes nothing: give the error to
-  // fail().
+  // Returns why the operation cannot end, or nothing if the caller should go on waiting; every wait
+  // on the host calls it. It returns kClosed at once if this rank has closed the group. Otherwise
+  // it does what examine() does: before `wait.next_look` it only reads the clock. After the
+  // deadline it may take seconds, because it asks late ranks for their current call. It does not
+  // close the group: the caller stops waiting and gives the error to fail().
   std::optional<Error> look_after(const Operation& operation, Wait& wait, Clock::time_point now);
   // Compares only what the ranks called.
   std::optional<Error> compare(const Operation& operation, Wait& wait);

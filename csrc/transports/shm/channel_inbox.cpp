@@ -168,7 +168,7 @@ bool ShmChannel::let_go(const Pending& receive) {
   std::uint64_t word = Offer::word(offer, Offer::kBeingCopied);
   const bool held =
       state_of(receive.peer, receive.offer)
-          .compare_exchange_strong(word, Offer::word(offer, Offer::kTaken), std::memory_order_acq_rel);
+          .compare_exchange_strong(word, Offer::word(offer, Offer::kCopied), std::memory_order_acq_rel);
   mail_.tell(receive.peer);
   return held;
 }

@@ -59,7 +59,7 @@ void ShmChannel::look_after_offers() {
   std::erase_if(offered_, [&](Handle handle) {
     Pending& message = pending(handle);
     const auto state = state_of(rank(), message.offer).load(std::memory_order_acquire);
-    message.done = state == Offer::word(message.offer.offer, Offer::kTaken);
+    message.done = state == Offer::word(message.offer.offer, Offer::kCopied);
     if (message.done) free_places_.push_back(static_cast<std::uint32_t>(message.offer.place));
     return message.done;
   });

@@ -9,10 +9,11 @@
 //
 // Memory order: a ring's `written` is stored with release after the bytes before it, `read` after
 // they are copied out; either is loaded with acquire by the other side. So frames are plain memory.
-// An offer's word is taken with acquire before the sender's memory is read, and let go with release
-// after it; the sender loads it with acquire before it says that the message has left. One that is
-// withdrawn may change at once, so a fence keeps those changes behind the withdrawal: a receiver
-// that has read any of them no longer finds the word as it left it.
+// The receiver sets an offer's word to kBeingCopied with acquire before it reads the sender's
+// memory, and to kCopied with release after it. The sender loads it with acquire before it says
+// that the message has left. The buffer of a withdrawn offer may change at once, so a fence keeps
+// those changes behind the withdrawal: a receiver that has read any of them no longer finds
+// kBeingCopied.
 //
 // Thread rules: one thread at a time for each rank.
 #pragma once
@@ -40,10 +41,16 @@ struct alignas(64) Frame {
 };
 static_assert(sizeof(Frame) == 64);
 
-// The state of an offer in the sender's table. A number is used once, so that an old offer is never
-// taken for a new one.
+// The state of one offer, in the sender's table. A number is used once, so the receiver never
+// mistakes an old offer for a new one.
+//
+//   sender      stores kOpen, then puts a frame with the number and the place
+//   receiver    kOpen -> kBeingCopied, copies, -> kCopied, and rings the sender's doorbell
+//   sender      cancels: kOpen or kBeingCopied -> kWithdrawn; the receiver discards what it copied
+//
+// After kCopied or kWithdrawn the sender may use the buffer and the place again.
 struct Offer {
-  enum State : std::uint64_t { kOpen = 0, kBeingCopied = 1, kTaken = 2, kWithdrawn = 3 };
+  enum State : std::uint64_t { kOpen = 0, kBeingCopied = 1, kCopied = 2, kWithdrawn = 3 };
   static constexpr std::uint64_t word(std::uint64_t number, State state) { return number << 2 | state; }
 };
 
@@ -58,10 +65,11 @@ class Mail {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // The most that one frame brings.
+  // The most bytes that one frame may bring (Frame::part).
   std::size_t largest() const { return ring_bytes_ / 2 - sizeof(Frame); }
 
-  // To `peer`. False when the ring has no room now. `data`: frame.part bytes.
+  // Copies the frame and the frame.part bytes at `data` into the ring to `peer`, and rings the
+  // peer's doorbell. False: the ring has no room now, and nothing was written.
   bool put(int peer, const Frame& frame, const void* data);
   // The oldest frame of `peer`, or nothing. Its bytes lie in one piece, in the ring, and stay until
   // drop(). The frame itself is a copy, which the peer cannot change any more. Throws
@@ -71,13 +79,16 @@ class Mail {
     const std::byte* data;
   };
   std::optional<Received> oldest(int peer);
+  // Frees the room of the frame that oldest(peer) returned last, and rings the peer's doorbell.
   void drop(int peer, const Frame& frame);
 
   // The state of the offer at a place in the table of rank `of`.
   std::atomic<std::uint64_t>& offer(int of, std::uint64_t place) const;
 
-  // Raised by whatever happens from now on: a put() or drop() of a peer, and tell().
+  // Raised by what peers do from now on: put(), drop() and tell() to this rank. A caller takes it
+  // before it looks at the rings.
   WaitTarget doorbell() const;
+  // Rings the doorbell of `peer`.
   void tell(int peer) { WaitTarget::raise(doorbells_[peer].rings, doorbells_[peer].sleepers); }
 
  private:
