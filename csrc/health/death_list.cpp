@@ -20,7 +20,7 @@ constexpr std::int64_t kTellers = 2;
 // A process that ends closes its latest connections first: those of liveness a moment before that
 // of a store which it hosts. A request in between would be lost, and c10d would print a trace at
 // the healthy end of the job.
-constexpr std::chrono::milliseconds kAllClosed{50};
+constexpr std::chrono::milliseconds kAllClosed{200};
 
 std::string entry_key(std::int64_t number) { return "death/" + std::to_string(number); }
 

@@ -19,7 +19,7 @@ class DeathList {
   explicit DeathList(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
 
   // Adds the rank unless two others have (the first may die while it reports), so that it may be in
-  // the list twice. Waits until 50 ms after `noticed` first (by default: does not wait): then
+  // the list twice. Waits until 200 ms after `noticed` first (by default: does not wait): then
   // KeyValueStore::is_hosted() can tell whether the dead process hosted the store. If it did, this
   // and all later calls do nothing: the ranks of this node know of the death anyway. Never throws.
   void add(int rank, Clock::time_point noticed = {}) noexcept;
