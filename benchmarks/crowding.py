@@ -42,22 +42,20 @@ SKEWS: dict[str, Callable[[float], None]] = {
 
 
 def work(config: Row, emit: Emit) -> None:
-    provide(config["contender"])
+    backend = config["contender"]
+    provide(backend)
     torch.set_num_threads(1)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = (
-        dist.HashStore() if config["contender"] == "fake" else None
-    )  # that of the others would join its ranks
-    if store:
-        dist.init_process_group("fake", store=store, rank=rank, world_size=size)
+    if backend == "fake":  # which takes rank and size from no environment
+        dist.init_process_group(backend, store=dist.HashStore(), rank=rank, world_size=size)
     else:
-        dist.init_process_group(config["contender"])
+        dist.init_process_group(backend)
     values = torch.ones(2)  # 8 bytes
     chance = random.Random(rank)
     for _ in range(100):
         dist.all_reduce(values)
     for skew, wait in SKEWS.items():
-        medians = []
+        took = []  # us a call, by batch
         used = dict.fromkeys(("user_us", "system_us", "voluntary", "involuntary"), 0.0)
         for _ in range(config["batches"]):
             dist.all_reduce(values)
@@ -66,7 +64,7 @@ def work(config: Row, emit: Emit) -> None:
             before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
             for _ in range(config["calls"]):
                 dist.all_reduce(values)
-            medians.append((time.perf_counter() - began) / config["calls"] * 1e6)
+            took.append((time.perf_counter() - began) / config["calls"] * 1e6)
             after = resource.getrusage(resource.RUSAGE_SELF)
             used["user_us"] += (after.ru_utime - before.ru_utime) * 1e6
             used["system_us"] += (after.ru_stime - before.ru_stime) * 1e6
@@ -77,8 +75,8 @@ def work(config: Row, emit: Emit) -> None:
         emit(
             {
                 "skew": skew,
-                "median_us": statistics.median(medians),
-                "p90_us": sorted(medians)[-len(medians) // 10],
+                "median_us": statistics.median(took),
+                "p90_us": sorted(took)[-len(took) // 10],
             }
             | per_call
         )

@@ -19,7 +19,7 @@ namespace altorch {
 class Staging {
  public:
   // Begins with `operation`, which must stay valid, with its buffers, until next() returns false or
-  // the caller gives up. Throws Error(kTransport) where there is no memory.
+  // the caller aborts it. Throws Error(kTransport) where there is no memory.
   void begin(const Operation& operation, int rank, int size);
   // Copies the next piece of the input to staging memory, and sets `piece` to the operation on it.
   // The caller carries out `piece`, and calls finish_piece() before it calls next() again. Returns
