@@ -7,6 +7,11 @@
 #include "platform/native_thread.h"
 
 namespace altorch {
+namespace {
+
+constexpr std::chrono::seconds kToTell{1};  // a store that is slow, or stopped
+
+}  // namespace
 
 Liveness::Liveness(LivenessSettings settings)
     : monitor_(std::make_shared<LivenessMonitor>(std::move(settings))), process_(getpid()) {
@@ -14,7 +19,9 @@ Liveness::Liveness(LivenessSettings settings)
 }
 
 Liveness::~Liveness() {
-  if (getpid() == process_) monitor_->stop();
+  if (getpid() != process_) return;
+  monitor_->stop();
+  monitor_->wait_for_tellers(kToTell);
 }
 
 bool Liveness::has_far_members() const { return monitor_->has_far_members(); }

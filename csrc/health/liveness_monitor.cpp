@@ -52,11 +52,26 @@ void LivenessMonitor::watch_neighbours() {
     has_far_members_ |= peer.node != node_;
     if (rank == settings_.rank || peer.node != node_) continue;
     const int pidfd = open_pidfd(peer.pid);
-    if (pidfd < 0 && errno == ESRCH) mark(rank, "process " + std::to_string(peer.pid) + " has ended");
+    if (pidfd < 0 && errno == ESRCH) {
+      notice(rank, has_ended(rank));
+      ended_before_.push_back(rank);
+    }
     if (pidfd < 0) continue;
     close_on_fork(pidfd);
     watched_.push_back({rank, pidfd});
   }
+}
+
+std::string LivenessMonitor::has_ended(int rank) const {
+  return "process " + std::to_string(settings_.members.at(rank).pid) + " has ended";
+}
+
+void LivenessMonitor::notice(int rank, const std::string& evidence) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++to_tell_;
+  }
+  mark(rank, evidence);
 }
 
 void LivenessMonitor::mark(int rank, const std::string& evidence) {
@@ -65,10 +80,17 @@ void LivenessMonitor::mark(int rank, const std::string& evidence) {
 }
 
 // Each neighbour of a dead process reports the death once. A duplicate report does no harm.
-void LivenessMonitor::tell(int rank, const std::string& evidence) {
-  mark(rank, evidence);
+void LivenessMonitor::tell(int rank) {
   events_.tell(rank);  // first, for the store may have died with that rank
   if (has_far_members_) told_.add(rank, noticed_);
+  const std::lock_guard lock(mutex_);
+  --to_tell_;
+  has_told_.notify_all();
+}
+
+void LivenessMonitor::wait_for_tellers(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  has_told_.wait_for(lock, timeout, [this] { return to_tell_ == 0; });
 }
 
 void LivenessMonitor::hear_news() {
@@ -140,6 +162,10 @@ std::map<int, std::string> LivenessMonitor::deaths() const {
 
 void LivenessMonitor::run() {
   links_.open();
+  // Even if stop() was called meanwhile: the deaths that check() has returned may be the reason, and
+  // nobody else tells other nodes.
+  noticed_ = std::chrono::steady_clock::now();
+  for (const int rank : std::exchange(ended_before_, {})) tell(rank);
   while (!stopping_) {
     std::vector<pollfd> entries{{wake_, POLLIN, 0}};
     for (const Watched& each : watched_) entries.push_back({each.pidfd, POLLIN, 0});
@@ -155,11 +181,13 @@ void LivenessMonitor::run() {
       const Watched ended = watched_[i - 1];
       watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i - 1));
       close_registered(ended.pidfd);
-      const long pid = settings_.members.at(ended.rank).pid;
-      tell(ended.rank, "process " + std::to_string(pid) + " has ended");
+      notice(ended.rank, has_ended(ended.rank));
+      tell(ended.rank);
     }
-    for (const auto& [rank, evidence] : links_.look(std::span(entries).subspan(own, all_links)))
-      tell(rank, evidence);
+    for (const auto& [rank, evidence] : links_.look(std::span(entries).subspan(own, all_links))) {
+      notice(rank, evidence);
+      tell(rank);
+    }
     // When the links were looked at: what is sent over a broken one takes the reason away.
     if (entries.back().revents != 0) hear_news();
     if (entries.front().revents != 0) pass_on_what_was_asked();

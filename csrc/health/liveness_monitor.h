@@ -5,6 +5,8 @@
 #include <poll.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <vector>
 
@@ -32,6 +34,9 @@ class LivenessMonitor {
   void run();
   // Any thread. Does not wait: the thread says goodbye to other nodes and ends.
   void stop();
+  // Any thread. Waits until the deaths that check() can return are in the store, or until `timeout`
+  // has passed.
+  void wait_for_tellers(std::chrono::milliseconds timeout);
 
  private:
   struct Watched {
@@ -40,8 +45,11 @@ class LivenessMonitor {
   };
   void watch_neighbours();
   void wake();
+  std::string has_ended(int rank) const;  // evidence
+  // To be followed by tell().
+  void notice(int rank, const std::string& evidence);
   void mark(int rank, const std::string& evidence);
-  void tell(int rank, const std::string& evidence);
+  void tell(int rank);
   void hear();
   void hear_news();
   void pass_on(const LateQuestion& question);
@@ -52,6 +60,7 @@ class LivenessMonitor {
   int leader_ = 0;  // of this node: the one that is linked to others
   bool has_far_members_ = false;
   std::vector<Watched> watched_;                     // the thread's own
+  std::vector<int> ended_before_;                    // likewise: the neighbours that had ended when it began
   NodeLinks links_;                                  // likewise
   NodeEvents events_;                                // likewise
   std::chrono::steady_clock::time_point noticed_{};  // when poll() returned last
@@ -63,6 +72,8 @@ class LivenessMonitor {
   std::atomic<int> count_{0};  // of deaths
   mutable std::mutex mutex_;   // a leaf; guards what follows
   std::map<int, std::string> deaths_;
+  int to_tell_ = 0;  // of them, those that the thread has not written into the store yet
+  std::condition_variable has_told_;
   std::vector<LateQuestion> asked_;  // of this process, and not on their way yet
 };
 

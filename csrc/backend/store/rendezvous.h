@@ -98,10 +98,10 @@ class Rendezvous {
   void make_watch(const std::vector<ProcessId>& processes, const c10::intrusive_ptr<c10d::Store>& store,
                   const std::string& name);
 
+  std::shared_ptr<StoreLease> lease_;  // outlives the group's watch, which writes into the store at its end
   Membership group_;
   const GroupMaking making_;
   std::unique_ptr<CreationTrace> creation_trace_;
-  std::shared_ptr<StoreLease> lease_;
   std::vector<Fields> words_;
   std::unique_ptr<RendezvousStore> store_;
 };

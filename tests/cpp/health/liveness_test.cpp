@@ -65,6 +65,38 @@ TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
   ASSERT_TRUE(liveness.check(far, true).has_value());
 }
 
+// A rank that learns of a death may end its watch, and let the store go, at once.
+TEST(Liveness, HasToldOtherNodesWhatItKnewWhenItEnds) {
+  for (const bool ended_before : {true, false}) {
+    SCOPED_TRACE(ended_before);
+    const pid_t child = fork();
+    if (child == 0) {
+      pause();
+      _exit(0);
+    }
+    const auto end_child = [&] {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+    };
+    if (ended_before) end_child();
+    auto store = std::make_shared<MapStore>();
+    const ProcessId own = ProcessId::own();
+    const std::vector<int> neighbour = {1};
+    {
+      Liveness liveness(
+          settings_of(store, 0, {{0, own}, {1, {own.node, child}}, {2, {"another-host/p", 77}}}));
+      if (!ended_before) end_child();
+      bool knows = false;
+      for (int i = 0; i < 2000 && !knows; ++i) {
+        knows = liveness.check(neighbour, false).has_value();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      EXPECT_TRUE(knows);
+    }
+    EXPECT_EQ(store->try_get("death/1"), "1");
+  }
+}
+
 // Which does not answer, as one whose host is the rank that died.
 class DeadStore : public MapStore {
  public:
