@@ -42,8 +42,8 @@ struct LivenessSettings {
 class Liveness {
  public:
   explicit Liveness(LivenessSettings settings);
-  // If this process has noticed a death, waits until other nodes can read of it in the store, 1 s at
-  // most. So the store must be there until then.
+  // If this process has noticed a death, the destructor waits until other nodes can read of it in
+  // the store, 1 s at most. So the store must outlive this object.
   ~Liveness();
   Liveness(const Liveness&) = delete;
 

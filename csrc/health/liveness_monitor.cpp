@@ -162,8 +162,8 @@ std::map<int, std::string> LivenessMonitor::deaths() const {
 
 void LivenessMonitor::run() {
   links_.open();
-  // Even if stop() was called meanwhile: the deaths that check() has returned may be the reason, and
-  // nobody else tells other nodes.
+  // Even if stop() was called meanwhile: check() may have returned these deaths, and no other rank
+  // may know of them.
   noticed_ = std::chrono::steady_clock::now();
   for (const int rank : std::exchange(ended_before_, {})) tell(rank);
   while (!stopping_) {

@@ -66,7 +66,7 @@ bool Mail::put(int peer, const Frame& frame, const void* data) {
   ends.written += skipped;
   std::byte* const to = base + ends.written % ring_bytes_;
   std::memcpy(to, &frame, sizeof frame);
-  if (frame.part > 0) std::memcpy(to + sizeof frame, data, frame.part);
+  peer_copy_.copy(to + sizeof frame, data, static_cast<std::int64_t>(frame.part));
   ends.written += room;
   there.written.store(ends.written, std::memory_order_release);
   tell(peer);

@@ -25,6 +25,7 @@
 #include <optional>
 
 #include "base/wait_target.h"
+#include "transports/shm/peer_copy.h"
 
 namespace altorch::shm {
 
@@ -118,6 +119,7 @@ class Mail {
   std::byte* const bytes_;
   const std::size_t ring_bytes_;
   const bool is_crowded_;
+  PeerCopy peer_copy_;
   std::unique_ptr<Ends[]> to_, from_;  // by peer
 };
 

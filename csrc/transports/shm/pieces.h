@@ -20,6 +20,11 @@ inline void copy_bytes(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
+// Into an area of this rank.
+inline void copy_for_peers(const Job& job, void* to, const void* from, std::int64_t bytes) {
+  job.segment->peer_copy().copy(to, from, bytes);
+}
+
 inline std::int64_t steps_for(std::int64_t elements, std::int64_t in_one) {
   return std::max<std::int64_t>(1, (elements + in_one - 1) / in_one);
 }

@@ -30,8 +30,9 @@ bool scaled(const Job& job) { return job.call.reduces() && job.call.op == Reduce
 
 // Into the area.
 void put_operand(const Job& job, void* to, const void* from, std::int64_t count) {
+  if (!scaled(job)) return copy_for_peers(job, to, from, count * job.element());
   copy_bytes(to, from, count * job.element());
-  if (scaled(job) && count > 0) scale(job.call.dtype, to, job.call.factor, static_cast<std::size_t>(count));
+  if (count > 0) scale(job.call.dtype, to, job.call.factor, static_cast<std::size_t>(count));
 }
 
 const void* reduced(const Job& job) {
@@ -87,12 +88,13 @@ void put_chunk(const Job& job, std::int64_t step) {
 void get_slice_and_results(const Job& job, std::int64_t step) {
   const bool wanted = job.call.kind == OpKind::kAllReduce || is_root(job);
   const Range own = slice(job, chunk(job, step), job.rank());
-  std::byte* const made = result(job, job.rank(), step + 1);
+  std::byte* const to_show = result(job, job.rank(), step + 1);
+  std::byte* const made = wanted ? at(job.call.output, own.begin * job.element()) : to_show;
   combine_parts(job, made, own.count, [&](int rank) -> const void* {
     if (rank == job.rank() && !scaled(job)) return at(reduced(job), own.begin * job.element());
     return operand(job, rank, job.rank(), step);
   });
-  if (wanted) copy_bytes(at(job.call.output, own.begin * job.element()), made, own.count * job.element());
+  if (wanted) copy_for_peers(job, to_show, made, own.count * job.element());
   if (step == 0 || !wanted) return;
   const Range before = chunk(job, step - 1);
   for (int turn = 1; turn < job.size(); ++turn) {

@@ -24,6 +24,7 @@
 #include <optional>
 
 #include "base/wait_target.h"
+#include "transports/shm/peer_copy.h"
 
 namespace altorch::shm {
 
@@ -49,6 +50,10 @@ class Segment {
   std::byte* area(int rank, std::uint64_t step) const;
   // A number for every rank, beside the area.
   std::int64_t* counts(int rank, std::uint64_t step) const;
+  // For what this rank writes into its areas; the second one where it alone writes while others
+  // read.
+  PeerCopy& peer_copy() { return peer_copy_; }
+  PeerCopy& eager_copy() { return eager_copy_; }
   // A few bytes on the line itself: they come with the number of the step.
   std::byte* inlined(int rank, std::uint64_t step) const { return line(rank, step).data; }
 
@@ -100,6 +105,7 @@ class Segment {
   const int rank_, size_;
   const std::size_t area_bytes_;
   const bool is_crowded_, has_core_each_;
+  PeerCopy peer_copy_, eager_copy_{PeerCopy::kAlone};
   // What is known of the other ranks: all have published `seen_`, and ranks below `next_` have
   // published `asked_`.
   std::uint64_t seen_ = 0;
