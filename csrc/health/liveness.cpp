@@ -9,7 +9,7 @@
 namespace altorch {
 namespace {
 
-constexpr std::chrono::seconds kToTell{1};  // a store that is slow, or stopped
+constexpr std::chrono::seconds kToReport{1};  // the store may be slow, or its host stopped
 
 }  // namespace
 
@@ -21,7 +21,11 @@ Liveness::Liveness(LivenessSettings settings)
 Liveness::~Liveness() {
   if (getpid() != process_) return;
   monitor_->stop();
-  monitor_->wait_for_tellers(kToTell);
+  monitor_->wait_until_reported(kToReport);
+}
+
+void Liveness::wait_until_reported() const {
+  if (getpid() == process_) monitor_->wait_until_reported(kToReport);
 }
 
 bool Liveness::has_far_members() const { return monitor_->has_far_members(); }

@@ -42,8 +42,7 @@ struct LivenessSettings {
 class Liveness {
  public:
   explicit Liveness(LivenessSettings settings);
-  // If this process has noticed a death, the destructor waits until other nodes can read of it in
-  // the store, 1 s at most. So the store must outlive this object.
+  // Ends the watch after wait_until_reported().
   ~Liveness();
   Liveness(const Liveness&) = delete;
 
@@ -58,6 +57,10 @@ class Liveness {
   bool has_far_members() const;
   // Sends the question to a process of that rank's node, if one can be reached. Does not wait.
   void ask(const LateQuestion& question) const;
+
+  // Waits, for at most 1 s, until al-liveness has reported every death that it noticed. The store
+  // must stay open until then, or other nodes never learn of them.
+  void wait_until_reported() const;
 
   // What is known without a request, for reports.
   const LivenessSettings& settings() const;

@@ -88,7 +88,7 @@ void LivenessMonitor::tell(int rank) {
   has_told_.notify_all();
 }
 
-void LivenessMonitor::wait_for_tellers(std::chrono::milliseconds timeout) {
+void LivenessMonitor::wait_until_reported(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   has_told_.wait_for(lock, timeout, [this] { return to_tell_ == 0; });
 }
@@ -161,11 +161,11 @@ std::map<int, std::string> LivenessMonitor::deaths() const {
 }
 
 void LivenessMonitor::run() {
-  links_.open();
   // Even if stop() was called meanwhile: check() may have returned these deaths, and no other rank
   // may know of them.
   noticed_ = std::chrono::steady_clock::now();
   for (const int rank : std::exchange(ended_before_, {})) tell(rank);
+  links_.open();
   while (!stopping_) {
     std::vector<pollfd> entries{{wake_, POLLIN, 0}};
     for (const Watched& each : watched_) entries.push_back({each.pidfd, POLLIN, 0});
@@ -176,18 +176,20 @@ void LivenessMonitor::run() {
     if (poll(entries.data(), entries.size(), links_.poll_timeout_ms()) < 0) continue;
     if (stopping_) break;
     noticed_ = std::chrono::steady_clock::now();
+    std::vector<int> died;  // all are noticed before the first is told, which takes a while
     for (std::size_t i = own - 1; i >= 1; --i) {
       if (entries[i].revents == 0) continue;
       const Watched ended = watched_[i - 1];
       watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i - 1));
       close_registered(ended.pidfd);
       notice(ended.rank, has_ended(ended.rank));
-      tell(ended.rank);
+      died.push_back(ended.rank);
     }
     for (const auto& [rank, evidence] : links_.look(std::span(entries).subspan(own, all_links))) {
       notice(rank, evidence);
-      tell(rank);
+      died.push_back(rank);
     }
+    for (const int rank : died) tell(rank);
     // When the links were looked at: what is sent over a broken one takes the reason away.
     if (entries.back().revents != 0) hear_news();
     if (entries.front().revents != 0) pass_on_what_was_asked();

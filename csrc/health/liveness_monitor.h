@@ -34,9 +34,9 @@ class LivenessMonitor {
   void run();
   // Any thread. Does not wait: the thread says goodbye to other nodes and ends.
   void stop();
-  // Any thread. Waits until the deaths that check() can return are in the store, or until `timeout`
-  // has passed.
-  void wait_for_tellers(std::chrono::milliseconds timeout);
+  // Any thread. Waits until the thread has reported, or failed to report, each death that it
+  // noticed, or until `timeout` has passed.
+  void wait_until_reported(std::chrono::milliseconds timeout);
 
  private:
   struct Watched {
@@ -46,7 +46,7 @@ class LivenessMonitor {
   void watch_neighbours();
   void wake();
   std::string has_ended(int rank) const;  // evidence
-  // To be followed by tell().
+  // The caller calls tell(rank) next.
   void notice(int rank, const std::string& evidence);
   void mark(int rank, const std::string& evidence);
   void tell(int rank);
@@ -59,11 +59,11 @@ class LivenessMonitor {
   const std::string node_;
   int leader_ = 0;  // of this node: the one that is linked to others
   bool has_far_members_ = false;
-  std::vector<Watched> watched_;                     // the thread's own
-  std::vector<int> ended_before_;                    // likewise: the neighbours that had ended when it began
-  NodeLinks links_;                                  // likewise
-  NodeEvents events_;                                // likewise
-  std::chrono::steady_clock::time_point noticed_{};  // when poll() returned last
+  std::vector<Watched> watched_;   // the thread's own
+  std::vector<int> ended_before_;  // likewise: neighbours that had ended when the watch began
+  NodeLinks links_;                // likewise
+  NodeEvents events_;              // likewise
+  std::chrono::steady_clock::time_point noticed_{};  // when the thread last noticed deaths
   DeathList told_;
   std::mutex hearing_;  // guards heard_, while the store is asked
   DeathList heard_;
@@ -72,7 +72,7 @@ class LivenessMonitor {
   std::atomic<int> count_{0};  // of deaths
   mutable std::mutex mutex_;   // a leaf; guards what follows
   std::map<int, std::string> deaths_;
-  int to_tell_ = 0;  // of them, those that the thread has not written into the store yet
+  int to_tell_ = 0;  // how often notice() was called and tell() was not yet
   std::condition_variable has_told_;
   std::vector<LateQuestion> asked_;  // of this process, and not on their way yet
 };

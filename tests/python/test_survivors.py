@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import CARRIERS, PATIENCE, Cluster
+from harness import CARRIERS, PATIENCE, Cluster, is_running
 
 import altorch
 
@@ -174,6 +174,34 @@ def without_a_place_to_meet(world):
 def test_a_store_that_is_lost_among_several_nodes_is_an_error_that_says_so():
     with Cluster(4, launcher="plain", env=CARRIERS["nodes"]) as cluster:
         left_of(cluster.run(without_a_place_to_meet), [0])
+
+
+def leave_at_once(world):
+    """Rank 1 dies. Rank 0, its only neighbour, ends its groups while a call still waits for it."""
+    near, far = dist.new_group([0, 1]), dist.new_group([1, 2])
+    pids = torch.zeros(3, dtype=torch.int64)
+    dist.all_gather_into_tensor(pids, torch.tensor([os.getpid()]))
+    if world.rank == 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if world.rank == 0:
+        pending = dist.all_reduce(torch.ones(3), group=near, async_op=True)
+        while is_running(int(pids[1])):
+            time.sleep(0.001)
+        time.sleep(0.05)  # al-liveness has noticed it, and waits before it tells other nodes
+        dist.destroy_process_group()
+        return pending.is_completed()
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="rank 1 is lost"):
+        dist.all_reduce(torch.ones(3), group=far)
+    return time.monotonic() - began
+
+
+def test_a_rank_that_leaves_has_told_other_nodes_of_a_death():
+    _store, env = hosted_here()
+    with Cluster(3, launcher="plain", env={"ALTORCH_TEST_NODES": "0,0,1"} | env) as cluster:
+        _, seconds = left_of(cluster.run(leave_at_once), [1])
+        assert seconds < 6 * PATIENCE
 
 
 def go_on_again_and_again(world):

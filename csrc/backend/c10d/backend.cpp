@@ -79,6 +79,8 @@ void AlBackend::release_resources() {
       leak_intentionally(std::make_unique<std::shared_ptr<CudaGroup>>(std::move(group)));
   }
   cuda_groups_.clear();
+  // The communicator may have other owners, and so outlive the store.
+  if (const JobWatch* watch = communicator_->watch()) watch->liveness.wait_until_reported();
   communicator_.reset();
   store_lease_.reset();
 }

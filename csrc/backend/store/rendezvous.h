@@ -98,7 +98,8 @@ class Rendezvous {
   void make_watch(const std::vector<ProcessId>& processes, const c10::intrusive_ptr<c10d::Store>& store,
                   const std::string& name);
 
-  std::shared_ptr<StoreLease> lease_;  // outlives the group's watch, which writes into the store at its end
+  // Outlives the group's watch, which reports deaths to the store at its end.
+  std::shared_ptr<StoreLease> lease_;
   Membership group_;
   const GroupMaking making_;
   std::unique_ptr<CreationTrace> creation_trace_;

@@ -12,13 +12,25 @@
 namespace altorch::shm {
 namespace {
 
-// A copy that another thread interrupts is slow, too, but not often two in a row.
+using Clock = std::chrono::steady_clock;
+
+// A trial that another thread interrupts is slow, too, but not often two in a row.
 constexpr int kSlowInARow = 2;
-// The more often stores were slow again, the rarer they are tried.
-constexpr int kFewestStreams = 8, kMostStreams = 256;
+constexpr int kStreams = 16;  // copies between two trials
+constexpr int kPause = -16;   // trials to come, after streaming that was slow too
+
+std::int64_t picoseconds_a_byte(std::int64_t bytes, std::int64_t nanoseconds) {
+  return 1000 * nanoseconds / bytes;
+}
+std::int64_t nanoseconds_since(Clock::time_point began) {
+  return std::chrono::nanoseconds(Clock::now() - began).count();
+}
 
 #if defined(__x86_64__)
 constexpr bool kCanStream = true;
+
+// Waits for the stores themselves: a core goes on while about 4 KiB of them wait for their lines.
+void wait_for_stores() { _mm_mfence(); }
 
 void stream(void* to, const void* from, std::size_t bytes) {
   constexpr std::size_t kLine = 64;
@@ -34,10 +46,12 @@ void stream(void* to, const void* from, std::size_t bytes) {
     }
   }
   std::memcpy(into + done, of + done, bytes - done);
-  _mm_sfence();  // a release holds back ordinary stores only
+  _mm_sfence();  // a release store does not order streaming stores
 }
 #else
 constexpr bool kCanStream = false;
+
+void wait_for_stores() {}
 
 void stream(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 #endif
@@ -45,29 +59,43 @@ void stream(void* to, const void* from, std::size_t bytes) { std::memcpy(to, fro
 }  // namespace
 
 void PeerCopy::note(std::int64_t bytes, std::int64_t nanoseconds) {
-  if (!kCanStream || bytes < kLeast) return;
-  if (1000 * nanoseconds <= slow_from_ * bytes) {
-    slow_ = streams_ = 0;
-    return;
+  if (picoseconds_a_byte(bytes, nanoseconds) <= slow_from_) {
+    slow_ = 0;
+  } else if (slow_ + 1 < kSlowInARow) {
+    ++slow_;
+  } else {
+    left_ = kStreams;
   }
-  if (++slow_ < kSlowInARow) return;
-  streams_ = std::clamp(2 * streams_, kFewestStreams, kMostStreams);
-  left_ = streams_;
+}
+
+void PeerCopy::note_streamed(std::int64_t bytes, std::int64_t nanoseconds) {
+  if (picoseconds_a_byte(bytes, nanoseconds) <= slow_from_) return;
+  left_ = 0;
+  slow_ = kPause;
 }
 
 void PeerCopy::copy(void* to, const void* from, std::int64_t bytes) {
   if (bytes <= 0) return;
-  if (streams(bytes)) {
-    --left_;
-    return stream(to, from, static_cast<std::size_t>(bytes));
+  auto* into = static_cast<std::byte*>(to);
+  const auto* of = static_cast<const std::byte*>(from);
+  std::int64_t done = 0;
+  if (kCanStream && bytes >= kLeast && left_ == 0) {
+    const auto began = Clock::now();
+    std::memcpy(into, of, kLeast);
+    wait_for_stores();
+    note(kLeast, nanoseconds_since(began));
+    done = kLeast;
   }
-  if (bytes < kLeast) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    return;
+  const auto rest = static_cast<std::size_t>(bytes - done);
+  if (!kCanStream || bytes < kLeast || left_ == 0) {
+    std::memcpy(into + done, of + done, rest);
+  } else if (left_-- == kStreams) {
+    const auto began = Clock::now();
+    stream(into + done, of + done, rest);
+    if (rest >= kLeast) note_streamed(static_cast<std::int64_t>(rest), nanoseconds_since(began));
+  } else {
+    stream(into, of, rest);
   }
-  const auto began = std::chrono::steady_clock::now();
-  std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  note(bytes, (std::chrono::steady_clock::now() - began).count());
 }
 
 }  // namespace altorch::shm

@@ -20,7 +20,7 @@ inline void copy_bytes(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-// Into an area of this rank.
+// Copies into an area of this rank.
 inline void copy_for_peers(const Job& job, void* to, const void* from, std::int64_t bytes) {
   job.segment->peer_copy().copy(to, from, bytes);
 }

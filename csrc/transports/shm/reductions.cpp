@@ -50,7 +50,9 @@ void put_whole(const Job& job, std::int64_t) {
 }
 void get_sum(const Job& job, std::int64_t) {
   if (job.call.kind == OpKind::kReduce && !is_root(job)) return;
-  combine_parts(job, job.call.output, job.call.count, [&](int rank) { return whole(job, rank); });
+  combine_parts(job, job.call.output, job.call.count, [&](int rank) -> const void* {
+    return rank == job.rank() && !scaled(job) ? reduced(job) : whole(job, rank);
+  });
 }
 
 // ---- all_reduce and reduce, large. In step s a rank puts chunk s, and finds there what the others
@@ -145,8 +147,10 @@ void put_scanned(const Job& job, std::int64_t step) {
 void get_scanned(const Job& job, std::int64_t step) {
   const Range now = scanned(job, step);
   const int parts = job.rank() + (job.call.kind == OpKind::kScan ? 1 : 0);
-  combine_parts(job, static_cast<std::size_t>(parts), at(job.call.output, now.begin * job.element()),
-                now.count, [&](int rank) { return area(job, rank, step); });
+  std::byte* const own = at(job.call.output, now.begin * job.element());
+  combine_parts(job, static_cast<std::size_t>(parts), own, now.count, [&](int rank) -> const void* {
+    return rank == job.rank() && !scaled(job) ? own : area(job, rank, step);
+  });
 }
 
 }  // namespace

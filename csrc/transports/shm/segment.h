@@ -50,8 +50,7 @@ class Segment {
   std::byte* area(int rank, std::uint64_t step) const;
   // A number for every rank, beside the area.
   std::int64_t* counts(int rank, std::uint64_t step) const;
-  // For what this rank writes into its areas; the second one where it alone writes while others
-  // read.
+  // Copy into this rank's areas; the second one in calls in which this rank alone writes.
   PeerCopy& peer_copy() { return peer_copy_; }
   PeerCopy& eager_copy() { return eager_copy_; }
   // A few bytes on the line itself: they come with the number of the step.
