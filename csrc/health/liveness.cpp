@@ -20,8 +20,8 @@ Liveness::Liveness(LivenessSettings settings)
 
 Liveness::~Liveness() {
   if (getpid() != process_) return;
-  monitor_->stop();
   monitor_->wait_until_reported(kToReport);
+  monitor_->stop();
 }
 
 void Liveness::wait_until_reported() const {

@@ -58,8 +58,8 @@ class Liveness {
   // Sends the question to a process of that rank's node, if one can be reached. Does not wait.
   void ask(const LateQuestion& question) const;
 
-  // Waits, for at most 1 s, until al-liveness has reported every death that it noticed. The store
-  // must stay open until then, or other nodes never learn of them.
+  // If there are other nodes, waits until al-liveness has told them of every death up to now, 1 s at
+  // most. It does so through the store, which must stay open until then.
   void wait_until_reported() const;
 
   // What is known without a request, for reports.

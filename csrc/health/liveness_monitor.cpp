@@ -53,7 +53,7 @@ void LivenessMonitor::watch_neighbours() {
     if (rank == settings_.rank || peer.node != node_) continue;
     const int pidfd = open_pidfd(peer.pid);
     if (pidfd < 0 && errno == ESRCH) {
-      notice(rank, has_ended(rank));
+      mark(rank, has_ended(rank));
       ended_before_.push_back(rank);
     }
     if (pidfd < 0) continue;
@@ -66,14 +66,6 @@ std::string LivenessMonitor::has_ended(int rank) const {
   return "process " + std::to_string(settings_.members.at(rank).pid) + " has ended";
 }
 
-void LivenessMonitor::notice(int rank, const std::string& evidence) {
-  {
-    const std::lock_guard lock(mutex_);
-    ++to_tell_;
-  }
-  mark(rank, evidence);
-}
-
 void LivenessMonitor::mark(int rank, const std::string& evidence) {
   const std::lock_guard lock(mutex_);
   if (deaths_.emplace(rank, evidence).second) ++count_;
@@ -83,14 +75,20 @@ void LivenessMonitor::mark(int rank, const std::string& evidence) {
 void LivenessMonitor::tell(int rank) {
   events_.tell(rank);  // first, for the store may have died with that rank
   if (has_far_members_) told_.add(rank, noticed_);
+}
+
+void LivenessMonitor::finish_look(std::int64_t asked) {
   const std::lock_guard lock(mutex_);
-  --to_tell_;
-  has_told_.notify_all();
+  looks_done_ = asked;
+  has_looked_.notify_all();
 }
 
 void LivenessMonitor::wait_until_reported(std::chrono::milliseconds timeout) {
+  if (!has_far_members_) return;
   std::unique_lock lock(mutex_);
-  has_told_.wait_for(lock, timeout, [this] { return to_tell_ == 0; });
+  const std::int64_t asked = ++looks_asked_;
+  wake();
+  has_looked_.wait_for(lock, timeout, [&] { return looks_done_ >= asked; });
 }
 
 void LivenessMonitor::hear_news() {
@@ -166,27 +164,36 @@ void LivenessMonitor::run() {
   noticed_ = std::chrono::steady_clock::now();
   for (const int rank : std::exchange(ended_before_, {})) tell(rank);
   links_.open();
-  while (!stopping_) {
+  bool was_stopped = false;
+  while (!was_stopped) {
+    was_stopped = stopping_;
+    std::int64_t asked = 0;
+    bool is_asked = false;
+    {
+      const std::lock_guard lock(mutex_);
+      asked = looks_asked_;
+      is_asked = asked > looks_done_;
+    }
     std::vector<pollfd> entries{{wake_, POLLIN, 0}};
     for (const Watched& each : watched_) entries.push_back({each.pidfd, POLLIN, 0});
     const std::size_t own = entries.size();
     links_.add_to(entries);
     const std::size_t all_links = entries.size() - own;
     entries.push_back({events_.socket(), POLLIN, 0});  // poll() passes over a negative one
-    if (poll(entries.data(), entries.size(), links_.poll_timeout_ms()) < 0) continue;
-    if (stopping_) break;
+    const int timeout_ms = was_stopped || is_asked ? 0 : links_.poll_timeout_ms();
+    if (poll(entries.data(), entries.size(), timeout_ms) < 0) continue;
     noticed_ = std::chrono::steady_clock::now();
-    std::vector<int> died;  // all are noticed before the first is told, which takes a while
+    std::vector<int> died;  // all are marked before the first is told, which takes a while
     for (std::size_t i = own - 1; i >= 1; --i) {
       if (entries[i].revents == 0) continue;
       const Watched ended = watched_[i - 1];
       watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i - 1));
       close_registered(ended.pidfd);
-      notice(ended.rank, has_ended(ended.rank));
+      mark(ended.rank, has_ended(ended.rank));
       died.push_back(ended.rank);
     }
     for (const auto& [rank, evidence] : links_.look(std::span(entries).subspan(own, all_links))) {
-      notice(rank, evidence);
+      mark(rank, evidence);
       died.push_back(rank);
     }
     for (const int rank : died) tell(rank);
@@ -194,8 +201,10 @@ void LivenessMonitor::run() {
     if (entries.back().revents != 0) hear_news();
     if (entries.front().revents != 0) pass_on_what_was_asked();
     for (const LateQuestion& question : links_.take_questions()) pass_on(question);
+    finish_look(asked);
   }
   links_.close_all();
+  finish_look(std::numeric_limits<std::int64_t>::max());
 }
 
 void LivenessMonitor::stop() {

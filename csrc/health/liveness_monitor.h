@@ -7,6 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <limits>
 #include <mutex>
 #include <vector>
 
@@ -34,8 +36,8 @@ class LivenessMonitor {
   void run();
   // Any thread. Does not wait: the thread says goodbye to other nodes and ends.
   void stop();
-  // Any thread. Waits until the thread has reported, or failed to report, each death that it
-  // noticed, or until `timeout` has passed.
+  // Any thread. Waits until the thread has looked once more, and has reported what it saw, or until
+  // `timeout` has passed. Does not wait if there is no other node.
   void wait_until_reported(std::chrono::milliseconds timeout);
 
  private:
@@ -46,10 +48,9 @@ class LivenessMonitor {
   void watch_neighbours();
   void wake();
   std::string has_ended(int rank) const;  // evidence
-  // The caller calls tell(rank) next.
-  void notice(int rank, const std::string& evidence);
   void mark(int rank, const std::string& evidence);
   void tell(int rank);
+  void finish_look(std::int64_t asked);
   void hear();
   void hear_news();
   void pass_on(const LateQuestion& question);
@@ -72,8 +73,8 @@ class LivenessMonitor {
   std::atomic<int> count_{0};  // of deaths
   mutable std::mutex mutex_;   // a leaf; guards what follows
   std::map<int, std::string> deaths_;
-  int to_tell_ = 0;  // how often notice() was called and tell() was not yet
-  std::condition_variable has_told_;
+  std::int64_t looks_asked_ = 0, looks_done_ = 0;  // counts of wait_until_reported()
+  std::condition_variable has_looked_;
   std::vector<LateQuestion> asked_;  // of this process, and not on their way yet
 };
 

@@ -7,6 +7,7 @@ Over every carrier, also where the store went with its host; no rank hangs, and 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import threading
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import CARRIERS, PATIENCE, Cluster, is_running
+from harness import CARRIERS, PATIENCE, Cluster
 
 import altorch
 
@@ -186,9 +187,7 @@ def leave_at_once(world):
         os.kill(os.getpid(), signal.SIGKILL)
     if world.rank == 0:
         pending = dist.all_reduce(torch.ones(3), group=near, async_op=True)
-        while is_running(int(pids[1])):
-            time.sleep(0.001)
-        time.sleep(0.05)  # al-liveness has noticed it, and waits before it tells other nodes
+        select.select([os.pidfd_open(int(pids[1]))], [], [])
         dist.destroy_process_group()
         return pending.is_completed()
     began = time.monotonic()
