@@ -58,8 +58,8 @@ class Liveness {
   // Sends the question to a process of that rank's node, if one can be reached. Does not wait.
   void ask(const LateQuestion& question) const;
 
-  // If there are other nodes, waits until al-liveness has told them of every death up to now, 1 s at
-  // most. It does so through the store, which must stay open until then.
+  // If there are other nodes, waits until al-liveness has told them of every death up to now, for
+  // at most 1 s. It does so through the store, which must stay open until then.
   void wait_until_reported() const;
 
   // What is known without a request, for reports.
