@@ -19,9 +19,8 @@ Liveness::Liveness(LivenessSettings settings)
 }
 
 Liveness::~Liveness() {
-  if (getpid() != process_) return;
-  monitor_->wait_until_reported(kToReport);
-  monitor_->stop();
+  wait_until_reported();
+  if (getpid() == process_) monitor_->stop();
 }
 
 void Liveness::wait_until_reported() const {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 #include "platform/close_on_fork.h"
@@ -85,9 +86,9 @@ void LivenessMonitor::finish_look(std::int64_t asked) {
 
 void LivenessMonitor::wait_until_reported(std::chrono::milliseconds timeout) {
   if (!has_far_members_) return;
-  std::unique_lock lock(mutex_);
   const std::int64_t asked = ++looks_asked_;
   wake();
+  std::unique_lock lock(mutex_);
   has_looked_.wait_for(lock, timeout, [&] { return looks_done_ >= asked; });
 }
 
@@ -164,24 +165,18 @@ void LivenessMonitor::run() {
   noticed_ = std::chrono::steady_clock::now();
   for (const int rank : std::exchange(ended_before_, {})) tell(rank);
   links_.open();
-  bool was_stopped = false;
-  while (!was_stopped) {
-    was_stopped = stopping_;
-    std::int64_t asked = 0;
-    bool is_asked = false;
-    {
-      const std::lock_guard lock(mutex_);
-      asked = looks_asked_;
-      is_asked = asked > looks_done_;
-    }
+  while (!stopping_) {
+    const std::int64_t asked = looks_asked_;
     std::vector<pollfd> entries{{wake_, POLLIN, 0}};
     for (const Watched& each : watched_) entries.push_back({each.pidfd, POLLIN, 0});
     const std::size_t own = entries.size();
     links_.add_to(entries);
     const std::size_t all_links = entries.size() - own;
     entries.push_back({events_.socket(), POLLIN, 0});  // poll() passes over a negative one
-    const int timeout_ms = was_stopped || is_asked ? 0 : links_.poll_timeout_ms();
+    // Only this thread changes looks_done_.
+    const int timeout_ms = asked > looks_done_ ? 0 : links_.poll_timeout_ms();
     if (poll(entries.data(), entries.size(), timeout_ms) < 0) continue;
+    if (stopping_) break;
     noticed_ = std::chrono::steady_clock::now();
     std::vector<int> died;  // all are marked before the first is told, which takes a while
     for (std::size_t i = own - 1; i >= 1; --i) {

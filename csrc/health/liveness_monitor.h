@@ -8,7 +8,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <limits>
 #include <mutex>
 #include <vector>
 
@@ -70,10 +69,11 @@ class LivenessMonitor {
   DeathList heard_;
   int wake_ = -1;  // an eventfd
   std::atomic<bool> stopping_{false};
-  std::atomic<int> count_{0};  // of deaths
-  mutable std::mutex mutex_;   // a leaf; guards what follows
+  std::atomic<int> count_{0};                 // of deaths
+  std::atomic<std::int64_t> looks_asked_{0};  // by wait_until_reported()
+  mutable std::mutex mutex_;                  // a leaf; guards what follows
   std::map<int, std::string> deaths_;
-  std::int64_t looks_asked_ = 0, looks_done_ = 0;  // counts of wait_until_reported()
+  std::int64_t looks_done_ = 0;  // up to which look that was asked for
   std::condition_variable has_looked_;
   std::vector<LateQuestion> asked_;  // of this process, and not on their way yet
 };

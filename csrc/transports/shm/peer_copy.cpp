@@ -76,10 +76,14 @@ void PeerCopy::note_streamed(std::int64_t bytes, std::int64_t nanoseconds) {
 
 void PeerCopy::copy(void* to, const void* from, std::int64_t bytes) {
   if (bytes <= 0) return;
+  if (!kCanStream || bytes < kLeast) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    return;
+  }
   auto* into = static_cast<std::byte*>(to);
   const auto* of = static_cast<const std::byte*>(from);
   std::int64_t done = 0;
-  if (kCanStream && bytes >= kLeast && left_ == 0) {
+  if (left_ == 0) {
     const auto began = Clock::now();
     std::memcpy(into, of, kLeast);
     wait_for_stores();
@@ -87,7 +91,7 @@ void PeerCopy::copy(void* to, const void* from, std::int64_t bytes) {
     done = kLeast;
   }
   const auto rest = static_cast<std::size_t>(bytes - done);
-  if (!kCanStream || bytes < kLeast || left_ == 0) {
+  if (left_ == 0) {
     std::memcpy(into + done, of + done, rest);
   } else if (left_-- == kStreams) {
     const auto began = Clock::now();

@@ -9,24 +9,27 @@
 namespace altorch::shm {
 namespace {
 
-// out = what the first `ranks` ranks have of it, `part_of(rank)`, in the order of the ranks. Of
-// none: `out` stays.
+// Whether what a rank brings is multiplied by its factor. Then it reads its own part from its area
+// too.
+bool scaled(const Job& job) { return job.call.reduces() && job.call.op == ReduceOp::kPremulSum; }
+
+// out = what the first `ranks` ranks have of it, in the order of the ranks: `own` of this rank, if
+// it is not scaled, and otherwise `part_of(rank)`. Of none: `out` stays.
 template <typename PartOf>
-void combine_parts(const Job& job, std::size_t ranks, void* out, std::int64_t count, PartOf&& part_of) {
+void combine_parts(const Job& job, std::size_t ranks, void* out, std::int64_t count, const void* own,
+                   PartOf&& part_of) {
   if (count <= 0 || ranks == 0) return;
   std::array<const void*, Segment::kMostRanks> parts;
   for (std::size_t rank = 0; rank < ranks; ++rank) parts[rank] = part_of(static_cast<int>(rank));
+  const auto self = static_cast<std::size_t>(job.rank());
+  if (self < ranks && !scaled(job)) parts[self] = own;
   if (ranks == 1) return copy_bytes(out, parts[0], count * job.element());
   combine(job.call.dtype, job.call.op, std::span(parts.data(), ranks), out, static_cast<std::size_t>(count));
 }
 template <typename PartOf>
-void combine_parts(const Job& job, void* out, std::int64_t count, PartOf&& part_of) {
-  combine_parts(job, static_cast<std::size_t>(job.size()), out, count, part_of);
+void combine_parts(const Job& job, void* out, std::int64_t count, const void* own, PartOf&& part_of) {
+  combine_parts(job, static_cast<std::size_t>(job.size()), out, count, own, part_of);
 }
-
-// Whether what a rank brings is multiplied by its factor. Then it reads its own part from its area
-// too.
-bool scaled(const Job& job) { return job.call.reduces() && job.call.op == ReduceOp::kPremulSum; }
 
 // Into the area.
 void put_operand(const Job& job, void* to, const void* from, std::int64_t count) {
@@ -50,9 +53,8 @@ void put_whole(const Job& job, std::int64_t) {
 }
 void get_sum(const Job& job, std::int64_t) {
   if (job.call.kind == OpKind::kReduce && !is_root(job)) return;
-  combine_parts(job, job.call.output, job.call.count, [&](int rank) -> const void* {
-    return rank == job.rank() && !scaled(job) ? reduced(job) : whole(job, rank);
-  });
+  combine_parts(job, job.call.output, job.call.count, reduced(job),
+                [&](int rank) { return whole(job, rank); });
 }
 
 // ---- all_reduce and reduce, large. In step s a rank puts chunk s, and finds there what the others
@@ -92,10 +94,8 @@ void get_slice_and_results(const Job& job, std::int64_t step) {
   const Range own = slice(job, chunk(job, step), job.rank());
   std::byte* const to_show = result(job, job.rank(), step + 1);
   std::byte* const made = wanted ? at(job.call.output, own.begin * job.element()) : to_show;
-  combine_parts(job, made, own.count, [&](int rank) -> const void* {
-    if (rank == job.rank() && !scaled(job)) return at(reduced(job), own.begin * job.element());
-    return operand(job, rank, job.rank(), step);
-  });
+  combine_parts(job, made, own.count, at(reduced(job), own.begin * job.element()),
+                [&](int rank) { return operand(job, rank, job.rank(), step); });
   if (wanted) copy_for_peers(job, to_show, made, own.count * job.element());
   if (step == 0 || !wanted) return;
   const Range before = chunk(job, step - 1);
@@ -127,10 +127,9 @@ void put_operands(const Job& job, std::int64_t step) {
 void get_reduced_cuts(const Job& job, std::int64_t step) {
   const Range now = cut_now(job, input_block(job, job.rank()), step);
   const std::int64_t offset = block_offset(job.call.input_counts, job.call.count, job.rank()) + now.begin;
-  combine_parts(job, at(job.call.output, now.begin * job.element()), now.count, [&](int rank) -> const void* {
-    if (rank == job.rank() && !scaled(job)) return at(job.call.input, offset * job.element());
-    return cut(job, rank, job.rank(), step);
-  });
+  combine_parts(job, at(job.call.output, now.begin * job.element()), now.count,
+                at(job.call.input, offset * job.element()),
+                [&](int rank) { return cut(job, rank, job.rank(), step); });
 }
 
 // ---- scan and exscan: each rank puts its vector, and reduces those of the ranks up to it, or
@@ -148,9 +147,8 @@ void get_scanned(const Job& job, std::int64_t step) {
   const Range now = scanned(job, step);
   const int parts = job.rank() + (job.call.kind == OpKind::kScan ? 1 : 0);
   std::byte* const own = at(job.call.output, now.begin * job.element());
-  combine_parts(job, static_cast<std::size_t>(parts), own, now.count, [&](int rank) -> const void* {
-    return rank == job.rank() && !scaled(job) ? own : area(job, rank, step);
-  });
+  combine_parts(job, static_cast<std::size_t>(parts), own, now.count, own,
+                [&](int rank) { return area(job, rank, step); });
 }
 
 }  // namespace
