@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "trace/report_json.h"
 
+#include <algorithm>
 #include <concepts>
 #include <cstdio>
 #include <utility>
@@ -138,20 +139,20 @@ void write(std::string& text, const GroupReport& group) {
 // Bytes that are not ASCII are copied as they are: names of groups are UTF-8, and other encodings
 // are unsupported.
 std::string quoted_json(std::string_view text) {
+  const auto is_special = [](char each) {
+    return each == '"' || each == '\\' || static_cast<unsigned char>(each) < 0x20;
+  };
   std::string quoted = "\"";
-  for (const char each : text) {
-    if (each == '"' || each == '\\') {
-      quoted += '\\';
-      quoted += each;
-    } else if (static_cast<unsigned char>(each) < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(each));
-      quoted += escaped;
-    } else {
-      quoted += each;
-    }
+  while (true) {
+    const auto special = std::find_if(text.begin(), text.end(), is_special);
+    quoted.append(text.begin(), special);
+    if (special == text.end()) return quoted += '"';
+    char escaped[8] = {'\\', *special};
+    if (static_cast<unsigned char>(*special) < 0x20)
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(*special));
+    quoted += escaped;
+    text.remove_prefix(static_cast<std::size_t>(special - text.begin()) + 1);
   }
-  return quoted += '"';
 }
 
 std::string as_json(const ProcessReport& report) {

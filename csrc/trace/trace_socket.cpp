@@ -16,7 +16,7 @@
 namespace altorch {
 namespace {
 
-constexpr std::chrono::seconds kClientTimeout{5};  // with one client
+constexpr std::chrono::seconds kClientTimeout{5};  // for its question; for it to take the answer
 constexpr std::chrono::seconds kDeaf{1};
 constexpr std::size_t kMostClients = 16, kLongestQuestion = 512;
 
@@ -122,6 +122,7 @@ bool TraceSocket::read_question(Client& client) {
   const auto end = client.question.find('\n');
   if (end == std::string::npos) return count > 0 && client.question.size() < kLongestQuestion;
   client.answer = answer_(std::string_view(client.question).substr(0, end));
+  client.until = Clock::now() + kClientTimeout;  // making the answer was not the client's time
   client.writes = true;
   return true;
 }
