@@ -13,6 +13,8 @@ USE_SYSTEM ?=
 SANITIZER ?=
 PYTEST_ARGS ?=
 export OMP_NUM_THREADS ?= 1
+# With bytecode a rank imports torch in 2 s, without in 6: it is kept, also where the shell asks for none.
+export PYTHONDONTWRITEBYTECODE :=
 CORES := $(shell env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 PYTEST_WORKERS ?=
 
