@@ -171,7 +171,7 @@ void FakeDevice::launch(std::function<void()> work, Stream stream) {
 bool FakeDevice::synchronize(Stream stream) {
   auto reached = std::make_shared<Flag>();
   launch([reached] { reached->raise(1); }, stream);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);
   while (!reached->reached(1)) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -226,7 +226,7 @@ void FakeDevice::wait_for_stream(Stream stream, Stream other) {
   launch([reached] {}, other);  // keeps the flag until it is raised
   launch(
       [reached] {
-        while (!reached->reached(1)) std::this_thread::yield();
+        while (!reached->reached(1)) std::this_thread::sleep_for(std::chrono::microseconds(20));
       },
       stream);
 }
