@@ -139,9 +139,9 @@ def main() -> None:
         lines.append((operation, size, contender, *line))
     print_table(
         f"2 ranks on cores {cores}; a hand-over takes {nearest:.0f} ns at least",
-        ["operation", "bytes", "contender", "near, us", "batches", "far, us", "batches "],
+        ["operation", "bytes", "contender", "near, us", "near batches", "far, us", "far batches"],
         sorted(lines),
-        right=["bytes", "near, us", "batches", "far, us", "batches "],
+        right=["bytes", "near, us", "near batches", "far, us", "far batches"],
     )
     rows.append(arguments.json, measured)
 
