@@ -69,12 +69,7 @@ def main() -> None:
     parser = report.parser_of(__doc__)
     report.add_contenders(parser, "al")
     report.add_ranks(parser, "2,4")
-    parser.add_argument(
-        "--sizes",
-        type=report.byte_sizes,
-        default=report.byte_sizes("4K,64K,1M,4M"),
-        help="default 4K,64K,1M,4M",
-    )
+    report.add_sizes(parser, "4K,64K,1M,4M")
     parser.add_argument("--groups", type=report.numbers, default=[1, 2, 4], help="how many, default 1,2,4")
     parser.add_argument("--rounds", type=int, default=100, help="default %(default)s")
     arguments = parser.parse_args()
@@ -84,22 +79,12 @@ def main() -> None:
     for ranks in arguments.ranks:
         with console().status(f"{ranks} ranks"):
             measured = run_ranks("benchmarks.cpu_groups:work", ranks, config)
-        ways = list(dict.fromkeys(row["groups"] for row in measured))
-        lines = [
-            [row["bytes"], row["contender"]]
-            + [
-                short_number(each["median_us"])
-                for each in measured
-                if (each["bytes"], each["contender"]) == (row["bytes"], row["contender"])
-            ]
-            for row in measured
-            if row["groups"] == "sync"
-        ]
-        columns = [
-            "bytes",
-            "contender",
-            *(way if way == "sync" else f"{way} group{'s' * (way != '1')}" for way in ways),
-        ]
+        cells: dict[tuple[int, str], list[str]] = {}
+        for row in measured:
+            cells.setdefault((row["bytes"], row["contender"]), []).append(short_number(row["median_us"]))
+        numbers = (f"{number} group{'s' * (number > 1)}" for number in arguments.groups)
+        columns = ["bytes", "contender", "sync", *numbers]
+        lines = [[*cell, *medians] for cell, medians in cells.items()]
         print_table(f"{CALLS} all_reduces of float32, {ranks} ranks, us", columns, lines, right=columns[2:])
         rows.append(arguments.json, measured)
 

@@ -117,9 +117,7 @@ def main() -> None:
     report.add_ranks(parser, "2,4")
     parser.add_argument("--kernels", type=report.names, default=list(KERNELS), help=",".join(KERNELS))
     parser.add_argument("--dtypes", type=report.names, default=["float32", "bfloat16"])
-    parser.add_argument(
-        "--sizes", type=report.byte_sizes, default=report.byte_sizes(SIZES), help=f"default {SIZES}"
-    )
+    report.add_sizes(parser, SIZES)
     parser.add_argument("--seconds", type=float, default=1.0, help="time for one type and size")
     parser.add_argument(
         "--deadline", type=float, default=280, help="seconds for one type and number of ranks"

@@ -100,9 +100,7 @@ def main() -> None:
     parser = report.parser_of(__doc__)
     report.add_contenders(parser, "al,gloo")
     report.add_ranks(parser, "2")
-    parser.add_argument(
-        "--sizes", type=report.byte_sizes, default=report.byte_sizes("1M,16M"), help="default 1M,16M"
-    )
+    report.add_sizes(parser, "1M,16M")
     parser.add_argument("--rounds", type=int, default=20, help="default %(default)s")
     arguments = parser.parse_args()
     run = report.where()

@@ -222,9 +222,7 @@ def show(measured: list[Row]) -> None:
 def parse(words: list[str]) -> Any:
     parser = report.parser_of(__doc__)
     report.add_contenders(parser, CONTENDERS)
-    parser.add_argument(
-        "--sizes", type=report.byte_sizes, default=report.byte_sizes(SIZES), help=f"default {SIZES}"
-    )
+    report.add_sizes(parser, SIZES)
     parser.add_argument("--modes", type=report.names, default=list(MODES), help=f"default {','.join(MODES)}")
     parser.add_argument(
         "--streams-from", type=int, default=1 << 20, metavar="BYTES", help="default %(default)s"

@@ -88,8 +88,8 @@ def main() -> None:
     lines = []
     for ranks in arguments.ranks:
         for contender in arguments.contenders:
-            config = {"contender": contender, "seconds": arguments.seconds, "settle": arguments.settle}
-            config["late"] = arguments.late
+            config = {name: getattr(arguments, name) for name in ("seconds", "settle", "late")}
+            config |= {"contender": contender}
             with console().status(f"{contender}, {ranks} ranks, {arguments.seconds:.0f} s"):
                 found = run_ranks("benchmarks.idle:work", ranks, config, deadline=60 + arguments.seconds)
             found = [row for row in found if row.pop("waited") or not arguments.late]

@@ -37,9 +37,13 @@ def add_ranks(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def add_sizes(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument("--sizes", type=byte_sizes, default=byte_sizes(default), help=f"default {default}")
+
+
 def add_operations(parser: argparse.ArgumentParser, operations: str, sizes: str) -> None:
     parser.add_argument("--operations", type=names, default=names(operations), help=f"default {operations}")
-    parser.add_argument("--sizes", type=byte_sizes, default=byte_sizes(sizes), help=f"default {sizes}")
+    add_sizes(parser, sizes)
 
 
 def add_sweep(

@@ -116,12 +116,7 @@ def work(config: Row, emit: Emit) -> None:
 def main() -> None:
     parser = report.parser_of(__doc__)
     report.add_contenders(parser, ",".join(WINDOWS + MESSAGES))
-    parser.add_argument(
-        "--sizes",
-        type=report.byte_sizes,
-        default=report.byte_sizes("8,1K,64K,1M,16M"),
-        help="default 8,1K,64K,1M,16M",
-    )
+    report.add_sizes(parser, "8,1K,64K,1M,16M")
     parser.add_argument("--rounds", type=int, default=12, help="default %(default)s")
     arguments = parser.parse_args()
     run = report.where()

@@ -22,7 +22,7 @@ SOURCE = Path(__file__).with_name("speed.cpp")
 
 def main() -> None:
     parser = report.parser_of(__doc__)
-    parser.add_argument("--sizes", type=report.byte_sizes, default=report.byte_sizes("64,4K,256K,16M"))
+    report.add_sizes(parser, "64,4K,256K,16M")
     parser.add_argument("--dtypes", default="float32,float16,bfloat16,int8,int64,complex64", help="or all")
     arguments = parser.parse_args()
 

@@ -22,6 +22,10 @@ extern "C" void AnnotateIgnoreWritesEnd(const char* file, int line);
 namespace altorch {
 namespace {
 
+void wait_until(const Flag& flag, std::uint32_t value) {
+  while (!flag.reached(value)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 // While it lives, ThreadSanitizer does not look at this thread's memory, only at its atomics and
 // locks.
 class Unwatched {
@@ -224,11 +228,7 @@ void FakeDevice::wait_for_stream(Stream stream, Stream other) {
   auto reached = std::make_shared<Flag>();
   raise(*reached, 1, other);
   launch([reached] {}, other);  // keeps the flag until it is raised
-  launch(
-      [reached] {
-        while (!reached->reached(1)) std::this_thread::sleep_for(std::chrono::microseconds(20));
-      },
-      stream);
+  launch([reached] { wait_until(*reached, 1); }, stream);
 }
 
 void FakeDevice::check_not_beside() const {
@@ -244,11 +244,7 @@ void FakeDevice::raise(Flag& flag, std::uint32_t value, Stream stream) {
 
 void FakeDevice::wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) {
   check_not_beside();
-  launch(
-      [&flag, value] {
-        while (!flag.reached(value)) std::this_thread::sleep_for(std::chrono::microseconds(20));
-      },
-      stream);
+  launch([&flag, value] { wait_until(flag, value); }, stream);
 }
 
 }  // namespace altorch
