@@ -34,25 +34,27 @@ def free(where):
 @on_ranks(2)
 def test_a_group_gives_its_memory_back_and_goes_on(world):
     where = device(world)
-    backend = backend_of()
-    sums_are_right(world, where)
+    group = dist.new_group()  # no other test has captured calls of it
+    backend = backend_of(group)
+    sums_are_right(world, where, group)
     for again in range(3):
         before, stats = free(where), backend.memory_stats()
         assert stats["suspended"] == 0 and stats["total"] == stats["suspend"] + stats["persist"]
         backend.suspend()
-        dist.barrier()  # of the host
+        dist.barrier(group)  # of the host
         given_back = free(where) - before
         print(f"round {again}: {given_back >> 20} MiB given back of {stats}")
         if "PYTEST_XDIST_WORKER" not in os.environ:  # else other tests take and free memory of the same GPU
             assert given_back >= stats["suspend"] * 0.9
         assert backend.memory_stats()["suspended"] == 1
         with pytest.raises(NotImplementedError, match="every rank calls resume"):
-            dist.all_reduce(torch.ones(3, device=where))
+            dist.all_reduce(torch.ones(3, device=where), group=group)
         on_host = torch.ones(3)
-        dist.all_reduce(on_host)
+        dist.all_reduce(on_host, group=group)
         assert on_host.tolist() == [world.size] * 3
         backend.resume()
-        sums_are_right(world, where)
+        sums_are_right(world, where, group)
+    dist.destroy_process_group(group)
 
 
 @on_ranks(2)
