@@ -19,8 +19,8 @@ constexpr Setting kSettings[] = {
      "The thread level asked of MPI; serialized has the fastest shared-memory paths."},
     {"ALTORCH_ROUTE", "rules", "",
      "Chooses algorithms: 'all_reduce=ring', 'all_reduce:0-64k=recursive_doubling,broadcast=native'; of CUDA "
-     "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged'; what carries windows: "
-     "'window=messages'.",
+     "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged', or a protocol of one: "
+     "'all_reduce:0-64k=peer/ll128'; what carries windows: 'window=messages'.",
      /*must_agree=*/true},
     {"ALTORCH_DETERMINISTIC", "0|1", "0",
      "1: sums of CUDA tensors are added in the order of the ranks, so that bits depend on neither size nor "

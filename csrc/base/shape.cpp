@@ -56,6 +56,11 @@ std::span<const std::int64_t> block_counts(const Call& call) {
   return traits_of(call).input == Holds::kAllBlocks ? call.input_counts : call.output_counts;
 }
 
+std::int64_t elements_sent_alike(const Call& call, int size) {
+  if (!is_vector_collective(call.kind) || is_scan(call.kind) || call.uneven()) return 0;
+  return (scatters(call.kind) ? size : 1) * call.count;
+}
+
 std::int64_t longest_block(const Call& call) {
   std::int64_t longest = call.uneven() ? 0 : call.count;
   for (const auto& counts : {call.input_counts, call.output_counts})

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "explain/explain.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/size_text.h"
 #include "collectives/printer.h"
 #include "gpu/host_staged/pinned_bytes.h"
 #include "runtime/hierarchical_collectives.h"
 #include "runtime/host_world.h"
 #include "select/decide.h"
+#include "select/gpu_defaults.h"
 #include "select/table.h"
 #include "transports/shm/collectives.h"
 
@@ -83,6 +87,15 @@ void add_rounds(Explanation& said, const Route& route, const Operation& asked, c
   }
 }
 
+// Why a route that could carry the call does not.
+std::string why_later(const GpuRouteRow& row, const Operation& asked, const World& world) {
+  std::int64_t most = 0;
+  for (const GpuDefaultRow& early : gpu_default_rows())
+    if (early.route == &row && early.is_for(asked, world)) most = std::max(most, early.most_sent(world));
+  if (most == 0 || most == kUnlimited) return "the first that serves is taken";
+  return "it comes first where a rank sends up to " + size_text(most);
+}
+
 void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const Operation& asked,
                     const World& world, const Rules& rules) {
   const std::string_view ruled = rules.gpu_route(asked, world.ranks);
@@ -91,9 +104,22 @@ void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const 
     const bool allowed = ruled.empty() || ruled == row->name || ruled == row->fallback_for;
     const auto why = unsupported_reason({.name = row->name, .row = row}, {&asked, 1}, world, false);
     said.others.push_back(
-        {std::string(row->name), why.value_or(allowed ? "the first that serves is taken"
-                                                      : "ALTORCH_ROUTE says " + std::string(ruled))});
+        {std::string(row->name), why.value_or(ruled.empty() ? why_later(*row, asked, world)
+                                              : allowed     ? "the first that serves is taken"
+                                                            : "ALTORCH_ROUTE says " + std::string(ruled))});
   }
+}
+
+void add_protocol(Explanation& said, const Route& taken, const Operation& asked, const World& world,
+                  const Rules& rules) {
+  const std::string route(taken.name);
+  const std::string_view named = rules.gpu_protocol(asked, world.ranks, taken.name);
+  const ExplainedProtocol found = taken.row->explain(asked, world, named);
+  said.rounds = found.steps;
+  if (found.name.empty()) return;
+  said.algorithm = found.name;
+  for (const auto& [name, why] : found.others)
+    said.others.push_back({route + "/" + name, name == named ? "ALTORCH_ROUTE names it, but " + why : why});
 }
 
 }  // namespace
@@ -135,7 +161,7 @@ Explanation explain(const Question& question) {
   said.route = said.algorithm = taken ? taken->name : "none";
   if (taken) said.reason = taken->reason;
   if (question.on_gpus) {
-    if (taken) said.rounds = taken->row->steps(asked, world);
+    if (taken) add_protocol(said, *taken, asked, world, rules);
     add_gpu_routes(said, taken, asked, world, rules);
   } else {
     said.route = taken->algorithm                       ? "messages between the ranks"

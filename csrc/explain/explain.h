@@ -27,7 +27,7 @@ struct Question {
 
 struct Explanation {
   std::string route;
-  std::string algorithm;  // or "native"
+  std::string algorithm;  // or "native"; on GPUs the protocol of the route, or the route again
   std::string reason;
   std::string rounds;  // of one rank, as text
   double seconds = 0;  // by the cost model
@@ -39,7 +39,7 @@ struct Explanation {
   struct Other {
     std::string name, unsupported_reason;
   };
-  std::vector<Other> others;  // routes that are not taken
+  std::vector<Other> others;  // routes that are not taken, and protocols: "peer/ll"
 };
 
 // What the command line calls them. Throw Error(kInvalidArgument).

@@ -51,7 +51,8 @@ extern const GpuRouteRow gpu_rows::alone = {
       if (operation.reduces() && operation.op == ReduceOp::kPremulSum) return "it multiplies nothing";
       return std::nullopt;
     },
-    .steps = [](const Operation&, const World&) { return std::string("one copy on the device\n"); },
+    .explain = [](const Operation&, const World&,
+                  std::string_view) { return ExplainedProtocol{.steps = "one copy on the device\n"}; },
     .open =
         [](RouteOpening& opening) {
           return OpenedRoute{std::make_unique<AloneRoute>(opening.options.gpus.open(opening.device, false)),

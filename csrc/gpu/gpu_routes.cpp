@@ -167,8 +167,9 @@ GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   PrefixView store(checked, suspensions_ == 0 ? "" : "resumed/" + std::to_string(suspensions_) + "/");
   store_allgather(store, "route/" + std::string(row.name), communicator_.rank(), communicator_.size(),
                   timeout_, kWithCudaTensor);
-  RouteOpening opening{communicator_, store,  operation, device_,
-                       timeout_,      world_, options_,  kernels_unsupported_reason_.empty()};
+  RouteOpening opening{communicator_, store,    operation,
+                       device_,       timeout_, world_,
+                       rules_,        options_, kernels_unsupported_reason_.empty()};
   OpenedRoute opened = row.open(opening);
   if (!opened.route) world_.missing[place] = opened.unsupported_reason;
   if (opened.route && row.guarded) make_guard();

@@ -44,10 +44,8 @@ LlSlotShape LlExchanges::pair_shape(int ranks, std::size_t bytes, int blocks) {
 }
 
 bool LlExchanges::fits(const Operation& operation, int ranks, std::size_t bytes) {
-  if (!is_vector_collective(operation.kind) || is_scan(operation.kind)) return false;
-  if (operation.uneven() || operation.count == 0) return false;
-  const int blocks = scatters(operation.kind) ? ranks : 1;
-  return blocks * bytes_of(operation, operation.count) <= static_cast<std::int64_t>(bytes);
+  const std::int64_t sent = bytes_of(operation, elements_sent_alike(operation, ranks));
+  return sent > 0 && sent <= static_cast<std::int64_t>(bytes);
 }
 
 bool LlExchanges::goes_in_pairs(const Operation& operation, std::size_t pair_bytes) {

@@ -60,10 +60,10 @@ std::optional<std::string> unsupported_among(const World& world) {
          " share one GPU, which NCCL refuses";
 }
 
-std::string steps(const Operation& asked, const World&) {
+ExplainedProtocol explain(const Operation& asked, const World&, std::string_view) {
   const bool one = !asked.is_message() && nccl::NcclComm::is_one_call(asked);
-  return one ? "one call of NCCL on the stream\n"
-             : "ncclSend and ncclRecv on the stream, as one group where they are several\n";
+  return {.steps = one ? "one call of NCCL on the stream\n"
+                       : "ncclSend and ncclRecv on the stream, as one group where they are several\n"};
 }
 
 OpenedRoute open(RouteOpening& opening) {
@@ -89,7 +89,7 @@ extern const GpuRouteRow gpu_rows::nccl = {
     .unsupported_among = unsupported_among,
     .unsupported_to =
         [](const Operation& operation) { return nccl::NcclComm::unsupported_reason(operation); },
-    .steps = steps,
+    .explain = explain,
     .open = open,
 };
 

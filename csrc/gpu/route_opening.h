@@ -10,6 +10,7 @@
 #include "gpu/gpu_route_options.h"
 #include "rendezvous/key_value_store.h"
 #include "runtime/communicator.h"
+#include "select/rules.h"
 #include "select/table.h"
 
 namespace altorch {
@@ -22,6 +23,7 @@ struct RouteOpening {
   int device;
   std::chrono::milliseconds timeout;
   const World& world;
+  const Rules& rules;
   GpuRouteOptions& options;
   bool has_kernels;
 };

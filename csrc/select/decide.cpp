@@ -2,8 +2,8 @@
 #include "select/decide.h"
 
 #include "base/error.h"
-#include "base/shape.h"
 #include "select/defaults.h"
+#include "select/gpu_defaults.h"
 #include "select/table.h"
 
 namespace altorch {
@@ -53,24 +53,15 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
   return takes(usual) ? std::optional(usual) : std::nullopt;
 }
 
-std::optional<Route> small_before_its_turn(const Operation& operation, const World& world,
-                                           const Takes& takes) {
-  for (const GpuRouteRow* row : gpu_route_rows()) {
-    const char* reason = row->takes_small(operation, world);
-    if (!reason) continue;
-    const Route small = by(*row, reason, /*only_small=*/true);
-    if (takes(small)) return small;
-  }
-  const bool has_nccl = !world.missing[index_of(gpu_rows::nccl)];
-  if (exchanges(operation.kind) && world.co_resident() && world.ranks > 1 && has_nccl) {
-    for (const GpuRouteRow* row : gpu_route_rows()) {
-      if (!row->pairs_reason) continue;
-      Route pairs = by(*row, row->pairs_reason, /*only_small=*/true);
-      pairs.in_pairs = true;
-      if (takes(pairs)) return pairs;
-      // Which of them serves all ranks know alike; whether a rank has small blocks, only itself.
-      if (!world.missing[index_of(*row)]) break;
-    }
+std::optional<Route> before_its_turn(const Operation& operation, const World& world, const Takes& takes) {
+  bool pairs_are_taken = false;
+  for (const GpuDefaultRow& row : gpu_default_rows()) {
+    if (!row.serves(operation, world) || (row.in_pairs && pairs_are_taken)) continue;
+    Route route = by(*row.route, row.reason, /*only_small=*/true);
+    route.in_pairs = row.in_pairs;
+    if (takes(route)) return route;
+    // Which of them serves all ranks know alike; whether a rank has small blocks, only itself.
+    pairs_are_taken = row.in_pairs && !world.missing[index_of(*row.route)];
   }
   return std::nullopt;
 }
@@ -79,7 +70,7 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
                                const Takes& takes) {
   const std::string_view asked = rules.gpu_route(operations.front(), world.ranks);
   if (asked.empty() && operations.size() == 1) {
-    if (const auto small = small_before_its_turn(operations.front(), world, takes)) return small;
+    if (const auto early = before_its_turn(operations.front(), world, takes)) return early;
   }
   for (const GpuRouteRow* row : gpu_route_rows()) {
     const bool named = asked == row->name;

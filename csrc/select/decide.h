@@ -4,11 +4,11 @@
 // gpu_routes.h), `altorch explain` and the routes themselves call it, so `altorch explain` prints
 // what happens.
 //
-// For CUDA tensors, a route may take small calls although another route comes before it in table.h
-// (GpuRouteRow::takes_small): peer and host_staged up to the sizes where they are faster than NCCL,
+// For CUDA tensors, a route may take calls up to a size although another route comes before it in
+// table.h (gpu_defaults.h): peer and host_staged up to the sizes where they are faster than NCCL,
 // and host_relay if ranks share a GPU, because a flag would wait until the GPU switches between
 // processes. Of an all_to_all, such a route may take the small blocks between pairs of ranks, and
-// NCCL the others (GpuRouteRow::pairs_reason, gpu/ll_pairs.h).
+// NCCL the others (gpu/ll_pairs.h).
 #pragma once
 
 #include <functional>

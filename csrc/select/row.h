@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "select/protocol.h"
 #include "select/world.h"
 
 namespace altorch {
@@ -21,8 +22,6 @@ struct GpuRouteRow {
   std::string_view fallback_for =
       {};              // goes where that one is asked for and does not serve; empty: nothing does
   const char* reason;  // why it is taken where it serves, one clause
-  // Why it takes the small blocks of an all_to_all before its turn, one clause; null: it does not.
-  const char* pairs_reason = nullptr;
   bool opens_at_once =
       false;            // with the first call, whichever it is: no graph that is captured can wait for it
   bool forced = false;  // taken where it serves, whichever route ALTORCH_ROUTE names
@@ -37,13 +36,12 @@ struct GpuRouteRow {
   // Why it cannot go into a CUDA graph this way; by default everything can.
   std::optional<std::string> (*capture_unsupported_reason)(const Operation& operation, const World& world) =
       [](const Operation&, const World&) { return std::optional<std::string>(); };
-  // Why a small call goes this way before its turn, one clause; null: it does not, as by default.
-  const char* (*takes_small)(const Operation& operation, const World& world) =
-      [](const Operation&, const World&) -> const char* { return nullptr; };
-  // The largest of those blocks, in bytes; null where there is no pairs_reason.
+  // The largest block of an all_to_all, in bytes, that it carries beside NCCL; null: none.
   std::size_t (*pair_bytes)(int ranks) = nullptr;
-  // What a rank does, as text.
-  std::string (*steps)(const Operation& operation, const World& world);
+  // Its protocols, as ALTORCH_ROUTE names them behind its own name; none: it has one way for all.
+  std::vector<std::string_view> (*protocols)() = [] { return std::vector<std::string_view>(); };
+  // What a rank does, as text; `asked`: the protocol that ALTORCH_ROUTE names, or empty.
+  ExplainedProtocol (*explain)(const Operation& operation, const World& world, std::string_view asked);
   // Throws Error.
   OpenedRoute (*open)(RouteOpening& opening);
 };

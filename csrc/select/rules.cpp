@@ -40,6 +40,25 @@ std::string gpu_route_names() {
   return names;
 }
 
+// "peer", or "peer/ll128". Leaves `parsed` as it is if there is no such route.
+void find_gpu_route(const std::string& rule, const std::string& choice, Rules::Rule& parsed) {
+  const auto slash = choice.find('/');
+  for (const GpuRouteRow* row : gpu_route_rows()) {
+    if (std::string_view(choice).substr(0, slash) != row->name) continue;
+    parsed.gpu_route = row->name;
+    if (slash == std::string::npos) return;
+    std::string names;
+    for (const std::string_view name : row->protocols()) {
+      if (std::string_view(choice).substr(slash + 1) == name) parsed.gpu_protocol = name;
+      names += (names.empty() ? "" : ", ") + std::string(name);
+    }
+    if (parsed.gpu_protocol.empty()) {
+      refuse_rule(rule, "'" + choice.substr(slash + 1) + "' is no protocol of " + std::string(row->name) +
+                            (names.empty() ? ", which has one way for all calls" : " (" + names + ")"));
+    }
+  }
+}
+
 std::string_view find_window_row(const std::string& rule, const std::string& choice) {
   std::string names;
   for (const std::string_view name : window_row_names()) {
@@ -81,9 +100,7 @@ Rules::Rules() {
       parsed.below = parse_bytes(rule, range.substr(dash + 1));
     }
     const std::string choice = rule.substr(equals + 1);
-    for (const GpuRouteRow* row : gpu_route_rows()) {
-      if (choice == row->name) parsed.gpu_route = row->name;
-    }
+    find_gpu_route(rule, choice, parsed);
     for (const std::string_view name : kNativeNames) {
       if (choice == name && !all_on_gpus) parsed.native = name;
     }
@@ -99,13 +116,22 @@ Rules::Rules() {
   }
 }
 
-std::string_view Rules::gpu_route(const Operation& operation, int size) const {
-  if (overrides_.empty()) return {};
+const Rules::Rule* Rules::gpu_rule(const Operation& operation, int size) const {
+  if (overrides_.empty()) return nullptr;
   const std::int64_t bytes = payload_bytes(operation, size);
-  for (const Rule& rule : overrides_) {
-    if (!rule.gpu_route.empty() && rule.applies(operation.kind, bytes)) return rule.gpu_route;
-  }
-  return {};
+  for (const Rule& rule : overrides_)
+    if (!rule.gpu_route.empty() && rule.applies(operation.kind, bytes)) return &rule;
+  return nullptr;
+}
+
+std::string_view Rules::gpu_route(const Operation& operation, int size) const {
+  const Rule* rule = gpu_rule(operation, size);
+  return rule ? rule->gpu_route : std::string_view();
+}
+
+std::string_view Rules::gpu_protocol(const Operation& operation, int size, std::string_view route) const {
+  const Rule* rule = gpu_rule(operation, size);
+  return rule && rule->gpu_route == route ? rule->gpu_protocol : std::string_view();
 }
 
 std::int64_t segment_elements(DType dtype) {

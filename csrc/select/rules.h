@@ -28,6 +28,8 @@ class Rules {
 
   // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of table.h, or nothing.
   std::string_view gpu_route(const Operation& operation, int size) const;
+  // Which protocol of that route it names (select/protocol.h), if it names one of this route.
+  std::string_view gpu_protocol(const Operation& operation, int size, std::string_view route) const;
 
   // The row of windows/row.h to be tried first, or nothing.
   std::string_view window() const { return window_; }
@@ -38,6 +40,7 @@ class Rules {
     const Algorithm* algorithm;  // on host memory, over messages; or null
     std::string_view native;     // the name of NativeCollectives; or empty
     std::string_view gpu_route;  // empty: the rule is for host memory
+    std::string_view gpu_protocol = {};
 
     bool applies(OpKind asked, std::int64_t bytes) const {
       return (!kind || *kind == asked) && bytes >= from && bytes < below;
@@ -48,6 +51,8 @@ class Rules {
   std::span<const Rule> all() const { return overrides_; }
 
  private:
+  const Rule* gpu_rule(const Operation& operation, int size) const;
+
   std::vector<Rule> overrides_;
   std::string_view window_;
 };

@@ -243,6 +243,15 @@ def test_explain_on_gpus():
     near = explain("all_reduce", "--bytes", "1K")
     assert near["route"] == "peer" and "into the others' memory" in near["rounds_text"]
     assert "passes that on" in explain(*large, env={"ALTORCH_ROUTE": "cuda=peer"})["rounds_text"]
+    lines = explain("all_reduce", "--bytes", "1K", "--nvlink", env={"ALTORCH_ROUTE": "cuda=peer/ll128"})
+    assert (lines["route"], lines["algorithm"]) == ("peer", "ll128") and "by LL128" in lines["rounds_text"]
+    assert lines["routes_not_taken"]["peer/ll"] == "the first that pays is taken"
+    too_large = ("all_reduce", "--bytes", "1G", "--nvlink")
+    passed = explain(*too_large, env={"ALTORCH_ROUTE": "cuda=peer/ll"})
+    assert "ALTORCH_ROUTE names it, but" in passed["routes_not_taken"]["peer/ll"]
+    assert (
+        explain(*too_large)["routes_not_taken"]["peer"] == "it comes first where a rank sends up to 256 MiB"
+    )
     small = explain("all_reduce", "--bytes", "1K", env={"ALTORCH_ROUTE": "cuda=host_staged"})
     assert small["route"] == "host_staged" and "one kernel" in small["rounds_text"]
     alone = explain("all_reduce", "--ranks", "1", env={"ALTORCH_ROUTE": "cuda=nccl"})
@@ -318,7 +327,8 @@ def test_routes_end_where_explain_says(world):
     for each, following in itertools.pairwise(ranges):
         for size, expected in ((each["last"], each), (each["last"] + 8, following)):
             answer = document("explain", "all_reduce", "--ranks", "4", "--bytes", str(size), *asked, env=env)
-            assert expected["route"] in (answer["route"], answer["algorithm"])
+            names = (answer["algorithm"], f"{answer['route']}/{answer['algorithm']}")
+            assert expected["route"] in names
             if asked:
                 assert answer["rounds_text"].startswith(expected["how"])
     assert "larger" in altorch("routes", "--ranks", "4", *world)

@@ -49,17 +49,19 @@ def co_resident(world):
     return not shares_gpus(world) or "CUDA_MPS_PIPE_DIRECTORY" in os.environ
 
 
+# The route that ALTORCH_ROUTE=cuda=<route>[/<protocol>] names, or "".
+FORCED = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=").partition("/")[0]
+
+
 def route(world):
     """The route of operations that are not small."""
-    forced = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=")
-    if world.size == 1 and forced == "peer":
+    if world.size == 1 and FORCED == "peer":
         return "host_staged"  # a rank alone has no peer
-    return forced or ("nccl" if not shares_gpus(world) else "peer" if co_resident(world) else "host_staged")
+    return FORCED or ("nccl" if not shares_gpus(world) else "peer" if co_resident(world) else "host_staged")
 
 
 def small_route(world):
-    forced = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=")
-    return forced or ("peer" if co_resident(world) else "host_relay")
+    return FORCED or ("peer" if co_resident(world) else "host_relay")
 
 
 def needs_nccl(world):

@@ -12,6 +12,8 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallestPiece = 64 << 10, kLargestPiece = 4 << 20;
 // What a rank reads of the others in a small exchange: beyond, copy engines and flags are faster.
 constexpr std::size_t kSmallReads = 512 << 10;
+// Of a block between two ranks, measured by benchmarks/cuda_collectives.py.
+constexpr std::size_t kMostForPairs = 64 << 10;
 constexpr std::uint32_t kFarAhead = 1u << 29;
 
 std::size_t whole_pages(std::size_t bytes) { return rounded_up(bytes, kPage); }
@@ -47,7 +49,7 @@ BoardLayout BoardLayout::fitting(int ranks, std::size_t bytes) {
 
 std::size_t BoardLayout::pair_bytes() const {
   if (ranks < 2 || ranks > PairExchange::kMost) return 0;
-  return std::min(kSmallBesideNccl, ll_bytes) / static_cast<std::size_t>(ranks) / 4 * 4;
+  return std::min(kMostForPairs, ll_bytes) / static_cast<std::size_t>(ranks) / 4 * 4;
 }
 
 LlSlotShape BoardLayout::ll_shape() const { return LlSlotShape::of(ll_bytes, ranks, ll_blocks); }

@@ -19,11 +19,6 @@
 
 namespace altorch {
 
-// The most bytes that a rank sends in a small exchange if NCCL could carry the call, too. Up to
-// this size the exchange takes at most some microseconds longer than NCCL, and mostly less, and the
-// host needs half the time. Set by benchmarks/cuda_collectives.py.
-inline constexpr std::size_t kSmallBesideNccl = 64 << 10;
-
 struct BoardLayout {
   int ranks = 1;
   std::size_t slots = 6;  // of each rank, for collectives

@@ -12,17 +12,7 @@
 namespace altorch {
 namespace {
 
-// Up to so many bytes of a rank where ranks share a GPU: flags wait until it has switched between
-// processes, the host does not. Set by benchmarks/cuda_collectives.py.
-constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
-
-const char* takes_small(const Operation& operation, const World& world) {
-  if (world.ranks < 2 || world.co_resident() || !is_vector_collective(operation.kind)) return nullptr;
-  if (!LlExchanges::fits(operation, world.ranks, kSmallOnSharedGpu)) return nullptr;
-  return "small, on a GPU that ranks share: flags would wait for it to switch between processes";
-}
-
-std::string steps(const Operation& whole, const World& world) {
+ExplainedProtocol explain(const Operation& whole, const World& world, std::string_view) {
   const HostRelayOptions options;
   const auto piece = static_cast<std::int64_t>(HostRelay::piece_bytes(pinned_bytes(), options.slots));
   const auto element = static_cast<std::int64_t>(size_of(whole.dtype));
@@ -40,7 +30,7 @@ std::string steps(const Operation& whole, const World& world) {
   } else {
     text += "messages";
   }
-  return text + ", copied back; pieces overlap\n";
+  return {.steps = text + ", copied back; pieces overlap\n"};
 }
 
 OpenedRoute open(RouteOpening& opening) {
@@ -65,8 +55,7 @@ extern const GpuRouteRow gpu_rows::host_relay = {
     .capture_unsupported_reason = [](const Operation&, const World&) -> std::optional<std::string> {
       return "the host takes part in it";
     },
-    .takes_small = takes_small,
-    .steps = steps,
+    .explain = explain,
     .open = open,
 };
 

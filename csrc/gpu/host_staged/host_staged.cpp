@@ -30,12 +30,14 @@ LlExchanges::Slots ll_slots_on(const Board& board, int rank) {
 }  // namespace
 
 HostStaged::HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank,
-                       bool own_gpus, std::uint64_t counted)
+                       bool own_gpus, std::uint64_t counted, Rules rules)
     : device_(std::move(device)),
       board_(std::move(board)),
       scratch_(std::move(scratch)),
       rank_(rank),
       size_(board_.layout().ranks),
+      rules_(std::move(rules)),
+      staged_{board_.layout(), own_gpus},
       sides_(*device_, board_.layout().slots + kLanes),
       pieces_(counted),
       sent_(static_cast<std::size_t>(size_), counted),
@@ -73,15 +75,25 @@ void HostStaged::enqueue(std::span<const Operation> operations, Stream stream) {
   std::vector<BlockMessage> messages;
   std::vector<const Operation*> unmarked;  // what goes in one kernel marks its results itself
   for (const Operation& operation : operations) {
-    if (!is_vector_collective(operation.kind)) {
-      const auto rest = ll_ ? ll_->enqueue_pairs(operation, stream) : std::optional(operation);
-      if (rest) unmarked.push_back(&operation);
-      if (rest) add_messages(*rest, rank_, size_, *device_, stream, messages);
-    } else if (ll_ && LlExchanges::fits(operation, size_, board_.layout().ll_bytes)) {
-      ll_->enqueue(operation, stream);
-    } else {
-      unmarked.push_back(&operation);
-      collective(operation, stream);
+    const auto asked = rules_.gpu_protocol(operation, size_, name());
+    switch (protocol_of(staged_protocols(), operation, staged_, asked).id) {
+      case StagedProtocolId::kLl:
+        ll_->enqueue(operation, stream);
+        break;
+      case StagedProtocolId::kPieces:
+        unmarked.push_back(&operation);
+        collective(operation, stream);
+        break;
+      case StagedProtocolId::kPairs:
+        if (const auto rest = ll_->enqueue_pairs(operation, stream)) {
+          unmarked.push_back(&operation);
+          add_messages(*rest, rank_, size_, *device_, stream, messages);
+        }
+        break;
+      case StagedProtocolId::kMessages:
+        unmarked.push_back(&operation);
+        add_messages(operation, rank_, size_, *device_, stream, messages);
+        break;
     }
   }
   copy_own_messages(messages, rank_, *device_, stream);

@@ -30,8 +30,10 @@
 #include "gpu/host_staged/board.h"
 #include "gpu/host_staged/messages.h"
 #include "gpu/host_staged/pieces.h"
+#include "gpu/host_staged/protocols.h"
 #include "gpu/host_staged/side_streams.h"
 #include "gpu/ll_exchanges.h"
+#include "select/rules.h"
 
 namespace altorch {
 
@@ -46,7 +48,7 @@ class HostStaged : public GpuRoute {
   // `counted`: the number of pieces and messages to start from, for tests. The board's flags must
   // be at that number.
   HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus,
-             std::uint64_t counted = 0);
+             std::uint64_t counted = 0, Rules rules = Rules());
   static std::size_t scratch_bytes(const BoardLayout& layout);
 
   // Null if a kernel cannot wait for another rank's kernel.
@@ -121,6 +123,8 @@ class HostStaged : public GpuRoute {
   Board board_;
   const DeviceMemory scratch_;
   const int rank_, size_;
+  const Rules rules_;
+  const StagedMemory staged_;
   std::optional<LlExchanges> ll_;
   SideStreams sides_;
   std::vector<std::int64_t> blocks_;         // of an all_reduce in two steps

@@ -13,10 +13,8 @@
 namespace altorch {
 namespace {
 
-// What a rank reads of all others in one kernel beside NCCL: more takes longer than NCCL does. Set
-// by benchmarks/cuda_collectives.py.
-constexpr std::size_t kSmallReads = 192 << 10;
-// The same in a graph, where the host's time does not count.
+// What a rank reads of all others in one kernel beside NCCL in a graph, where the host's time does
+// not count. Set by benchmarks/cuda_collectives.py.
 constexpr std::size_t kReadsInGraphs = 32 << 10;
 
 std::optional<std::string> unsupported_on(const GpuSource& gpus, int device) {
@@ -49,35 +47,9 @@ std::optional<std::string> capture_unsupported_reason(const Operation& operation
 
 std::size_t pair_bytes(int ranks) { return board_layout(ranks).pair_bytes(); }
 
-const char* takes_small(const Operation& operation, const World& world) {
-  if (world.ranks < 2 || !world.co_resident() || !is_vector_collective(operation.kind)) return nullptr;
-  const std::size_t reads = kSmallReads / static_cast<std::size_t>(world.ranks - 1);
-  if (!LlExchanges::fits(operation, world.ranks, std::min(kSmallBesideNccl, reads))) return nullptr;
-  return "small, on one node: the host is done in half the time that NCCL needs";
-}
-
-std::string steps(const Operation& asked, const World& world) {
+ExplainedProtocol explain(const Operation& asked, const World& world, std::string_view protocol) {
   const BoardLayout layout = board_layout(world.ranks);
-  const auto element = static_cast<std::int64_t>(size_of(asked.dtype));
-  if (world.co_resident() && LlExchanges::goes_in_pairs(asked, layout.pair_bytes()))
-    return "one kernel per rank, by LL: it sends a block to each other rank, and takes theirs when they are "
-           "there\n";
-  if (!is_vector_collective(asked.kind)) {
-    const std::size_t pieces =
-        pieces_of(static_cast<std::size_t>(asked.count * element), layout.message_bytes);
-    return std::to_string(pieces) + " piece(s) of up to " +
-           size_text(static_cast<std::int64_t>(layout.message_bytes)) +
-           " for each pair of ranks: the sender's GPU copies out, the receiver's copies in\n";
-  }
-  if (world.co_resident() && LlExchanges::fits(asked, world.ranks, layout.ll_bytes))
-    return "one kernel per rank, by LL: it sends this rank's part, and takes the others' when they are "
-           "there\n";
-  const PieceCutter cutter(asked, 0, world.ranks, HostStaged::step_of(asked, world.ranks, layout.slot_bytes));
-  std::string text = std::to_string(cutter.pieces()) + " piece(s) of up to " +
-                     size_text(std::min(cutter.step(), asked.count) * element) +
-                     ": each rank copies to pinned memory what others need; ";
-  if (asked.reduces()) text += "reduces its share of all ranks'; ";
-  return text + "copies in what it lacks; pieces overlap\n";
+  return explain_protocol(staged_protocols(), asked, {layout, world.co_resident()}, protocol);
 }
 
 OpenedRoute open(RouteOpening& opening) {
@@ -102,9 +74,10 @@ OpenedRoute open(RouteOpening& opening) {
                                 "' go the slower way by host_relay: " + *why);
     return {nullptr, *why};
   }
-  return {std::make_unique<HostStaged>(std::move(device), Board(std::move(memory), layout, rank),
-                                       std::move(scratch), rank, opening.world.co_resident()),
-          ""};
+  return {
+      std::make_unique<HostStaged>(std::move(device), Board(std::move(memory), layout, rank),
+                                   std::move(scratch), rank, opening.world.co_resident(), 0, opening.rules),
+      ""};
 }
 
 }  // namespace
@@ -113,15 +86,14 @@ extern const GpuRouteRow gpu_rows::host_staged = {
     .name = "host_staged",
     .fallback_for = "peer",
     .reason = "the GPUs exchange through pinned memory themselves",
-    .pairs_reason = "small blocks, on one node: the host is done in half the time that NCCL needs",
     .in_rank_order = true,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,
     .unsupported_to = kernel_route_unsupported_reason,
     .capture_unsupported_reason = capture_unsupported_reason,
-    .takes_small = takes_small,
     .pair_bytes = pair_bytes,
-    .steps = steps,
+    .protocols = [] { return names_of(staged_protocols()); },
+    .explain = explain,
     .open = open,
 };
 

@@ -13,6 +13,10 @@ namespace {
 // leave most threads idle.
 constexpr std::int64_t kMaxNormRows = 8;
 
+std::int64_t rows_of_block(std::int64_t rows, const LlSlotShape& shape) {
+  return divided_up(rows, static_cast<std::int64_t>(shape.blocks));
+}
+
 }  // namespace
 
 NormedSums::NormedSums(Device& device, Slots slots, int rank, int ranks, const std::uint32_t* aborted)
@@ -23,19 +27,15 @@ NormedSums::NormedSums(Device& device, Slots slots, int rank, int ranks, const s
       aborted_(aborted),
       numbers_(device.allocate(sizeof(std::uint32_t) * static_cast<std::size_t>(slots_.shape.blocks))) {}
 
-std::int64_t NormedSums::rows_of_block(std::int64_t rows) const {
-  return divided_up(rows, static_cast<std::int64_t>(slots_.shape.blocks));
-}
-
-bool NormedSums::fits(const Operation& operation) const {
+bool NormedSums::fits(const Operation& operation, const LlSlotShape& shape) {
   if (operation.kind != OpKind::kAllReduce || operation.op != ReduceOp::kSum || operation.norm_row == 0 ||
       !is_floating(operation.dtype))
     return false;
   const std::int64_t row = operation.norm_row;
   if (operation.count == 0 || operation.count % row != 0) return false;
   const std::int64_t bytes = bytes_of(operation, row), word = LlSlotShape::kDataBytes;
-  const std::int64_t rows = rows_of_block(operation.count / row);
-  return bytes % word == 0 && rows <= kMaxNormRows && rows * bytes <= slots_.shape.region * word;
+  const std::int64_t rows = rows_of_block(operation.count / row, shape);
+  return bytes % word == 0 && rows <= kMaxNormRows && rows * bytes <= shape.region * word;
 }
 
 void NormedSums::enqueue(const Operation& operation, Stream stream) {
@@ -58,7 +58,7 @@ void NormedSums::enqueue(const Operation& operation, Stream stream) {
   small.rank = rank_;
   small.number = ranks_;
   small.send_slot_count = ranks_;
-  small.blocks = static_cast<int>(divided_up(rows, rows_of_block(rows)));
+  small.blocks = static_cast<int>(divided_up(rows, rows_of_block(rows, slots_.shape)));
   small.poison = poison_of(operation.dtype);
   job.residual = norm.residual;
   job.weight = norm.weight;

@@ -23,14 +23,13 @@ class NormedSums {
 
   NormedSums(Device& device, Slots slots, int rank, int ranks, const std::uint32_t* aborted);
 
-  // Depends on nothing but what all ranks have compared (runtime/fingerprint.h).
-  bool fits(const Operation& operation) const;
+  // Depends on nothing but what all ranks have compared (runtime/fingerprint.h). `shape`: of the
+  // slots.
+  static bool fits(const Operation& operation, const LlSlotShape& shape);
   // One that fits().
   void enqueue(const Operation& operation, Stream stream);
 
  private:
-  std::int64_t rows_of_block(std::int64_t rows) const;
-
   Device& device_;
   const Slots slots_;
   const int rank_, ranks_;

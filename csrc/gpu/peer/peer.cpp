@@ -35,11 +35,13 @@ std::int64_t chunk_of(std::int64_t bytes, int blocks, std::int64_t room) {
 
 }  // namespace
 
-PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLayout& layout, int rank)
+PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLayout& layout, int rank,
+                     Rules rules)
     : device_(std::move(device)),
       memory_(std::move(memory)),
       layout_(layout),
       rank_(rank),
+      rules_(std::move(rules)),
       ll_(*device_, ll_slots(), rank, layout.ranks, layout.pair_bytes, &note().aborted),
       norms_(*device_, norm_slots(), rank, layout.ranks, &note().aborted),
       numbers_(device_->allocate(
@@ -154,20 +156,47 @@ void PeerRoute::enqueue(std::span<const Operation> operations, Stream stream) {
   std::vector<BlockMessage> messages;
   for (const Operation& operation : operations) {
     if (operation.kind == OpKind::kBarrier) continue;  // it waits on the host
-    if (operation.is_message()) {
-      add_messages(operation, rank_, layout_.ranks, *device_, stream, messages);
-    } else if (norms_.fits(operation)) {
-      norms_.enqueue(operation, stream);
-    } else if (LlExchanges::fits(operation, layout_.ranks, layout_.ll_bytes)) {
-      ll_.enqueue(operation, stream);
-    } else if (operation.reduces()) {
-      reduce(operation, stream);
-    } else if (const auto rest = ll_.enqueue_pairs(operation, stream)) {
-      move(*rest, stream);
+    switch (const PeerProtocolId id = protocol_for(operation).id) {
+      case PeerProtocolId::kNorm:
+        norms_.enqueue(operation, stream);
+        break;
+      case PeerProtocolId::kLl:
+        ll_.enqueue(operation, stream);
+        break;
+      case PeerProtocolId::kLl128:
+        if (operation.reduces()) {
+          reduce_by_ll128(operation, /*two_shot=*/false, stream);
+        } else {
+          move(operation, id, stream);
+        }
+        break;
+      case PeerProtocolId::kLl128TwoShot:
+        reduce_by_ll128(operation, /*two_shot=*/true, stream);
+        break;
+      case PeerProtocolId::kTwoShot:
+        reduce_two_shot(operation, stream);
+        break;
+      case PeerProtocolId::kOneShot:
+        reduce_one_shot(operation, stream);
+        break;
+      case PeerProtocolId::kExchange:
+        move(operation, id, stream);
+        break;
+      case PeerProtocolId::kPairs:
+        if (const auto rest = ll_.enqueue_pairs(operation, stream)) move(*rest, id, stream);
+        break;
+      case PeerProtocolId::kMessages:
+        add_messages(operation, rank_, layout_.ranks, *device_, stream, messages);
+        break;
     }
   }
   copy_own_messages(messages, rank_, *device_, stream);
   if (!messages.empty()) exchange(messages, stream);
+}
+
+const PeerProtocol& PeerRoute::protocol_for(const Operation& operation) const {
+  return protocol_of(peer_protocols(), operation, layout_,
+                     rules_.gpu_protocol(operation, layout_.ranks, name()));
 }
 
 void PeerRoute::add_sent(Exchange& job, int peer, const void* data, std::int64_t bytes) const {
@@ -234,21 +263,21 @@ void PeerRoute::describe(Fold& job, const Operation& operation) const {
   job.poison = poison_of(operation.dtype);
 }
 
-void PeerRoute::reduce(const Operation& operation, Stream stream) {
-  if (is_scan(operation.kind)) throw Error(ErrorKind::kInternal, "peer has no scan");
+void PeerRoute::reduce_by_ll128(const Operation& operation, bool two_shot, Stream stream) {
+  if (longest_block(operation) == 0) return;
+  Ll128Reduce job{.slots = ll128_};
+  describe(job, operation);
+  if (two_shot) split_for_two_shot(job, operation);
+  count_units(job, bytes_of(operation, 1));
+  job.blocks = ll128_blocks_for(job.most_units * Ll128Slots::kUnitBytes, layout_.ll128_blocks);
+  job.threads = layout_.ll128_threads(job.blocks);
+  device_->reduce_ll128(job, operation.dtype, operation.op, stream);
+}
+
+void PeerRoute::reduce_one_shot(const Operation& operation, Stream stream) {
   const std::int64_t longest = longest_block(operation);
   if (longest == 0) return;
   const std::int64_t element = bytes_of(operation, 1), bytes = longest * element;
-  if (layout_.reduces_by_ll128()) {
-    Ll128Reduce job{.slots = ll128_};
-    describe(job, operation);
-    if (!scatters(operation.kind) && layout_.is_two_shot(bytes)) split_for_two_shot(job, operation);
-    count_units(job, element);
-    job.blocks = ll128_blocks_for(job.most_units * Ll128Slots::kUnitBytes, layout_.ll128_blocks);
-    job.threads = layout_.ll128_threads(job.blocks);
-    return device_->reduce_ll128(job, operation.dtype, operation.op, stream);
-  }
-  if (!scatters(operation.kind) && layout_.reduces_two_shot()) return reduce_two_shot(operation, stream);
   OneShotReduce job{.slots = one_shot_};
   describe(job, operation);
   job.longest = longest;
@@ -292,7 +321,7 @@ void PeerRoute::reduce_two_shot(const Operation& operation, Stream stream) {
   device_->reduce_two_shot(job, operation.dtype, operation.op, stream);
 }
 
-void PeerRoute::move(const Operation& operation, Stream stream) {
+void PeerRoute::move(const Operation& operation, PeerProtocolId protocol, Stream stream) {
   Exchange job{.slots = exchange_};
   const auto poison = poison_of(operation.dtype);
   const int ranks = layout_.ranks;
@@ -320,12 +349,13 @@ void PeerRoute::move(const Operation& operation, Stream stream) {
       job.in_place[peer] = job.input[peer] == job.output[peer] && job.sent[peer] == job.taken[peer];
     if (job.in_place[rank_]) job.sent[rank_] = job.blocks_sent[rank_] = job.blocks_taken[rank_] = 0;
   }
-  move_by_ll128(job, stream);
+  if (protocol != PeerProtocolId::kExchange) move_by_ll128(job, protocol, stream);
   run(job, stream);
 }
 
-// Moves by LL128 what qualifies, and takes it out of the job. Both ranks of a pair know both sizes.
-void PeerRoute::move_by_ll128(Exchange& job, Stream stream) {
+// Moves by LL128 what that is for, and takes it out of the job. Both ranks of a pair know both
+// sizes.
+void PeerRoute::move_by_ll128(Exchange& job, PeerProtocolId protocol, Stream stream) {
   Ll128Exchange ll128{.slots = ll128_};
   bool any = false;
   const auto take = [&](int peer) {
@@ -340,7 +370,8 @@ void PeerRoute::move_by_ll128(Exchange& job, Stream stream) {
   };
   for (int peer = 0; peer < layout_.ranks; ++peer) {
     const std::int64_t most = std::max(job.sent[peer], job.taken[peer]);
-    if (peer == rank_ || most == 0 || !layout_.moves_by_ll128(most)) continue;
+    if (peer == rank_ || most == 0) continue;
+    if (protocol == PeerProtocolId::kPairs && !layout_.moves_by_ll128(most)) continue;
     take(peer);
     any = true;
   }

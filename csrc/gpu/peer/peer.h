@@ -15,6 +15,8 @@
 #include "gpu/ll_exchanges.h"
 #include "gpu/peer/layout.h"
 #include "gpu/peer/normed_sums.h"
+#include "gpu/peer/protocols.h"
+#include "select/rules.h"
 
 namespace altorch {
 
@@ -25,12 +27,15 @@ class PeerRoute : public GpuRoute {
     std::vector<DeviceMemory> of;  // by rank, each as layout says
   };
 
-  PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLayout& layout, int rank);
+  PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLayout& layout, int rank,
+            Rules rules = Rules());
 
   const char* name() const override { return "peer"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
   bool marks_results() const override { return true; }
-  bool does_norm_of(const Operation& operation) const override { return norms_.fits(operation); }
+  bool does_norm_of(const Operation& operation) const override {
+    return protocol_for(operation).id == PeerProtocolId::kNorm;
+  }
   LlExchanges* ll_exchanges() override { return &ll_; }
   std::optional<Error> failure() override;
   void abort(const std::string& why) override { note().write(why); }
@@ -40,11 +45,13 @@ class PeerRoute : public GpuRoute {
   AbortNote& note() const { return *reinterpret_cast<AbortNote*>(memory_.note.get()); }
   template <class Fold>
   void describe(Fold& job, const Operation& operation) const;
-  void reduce(const Operation& operation, Stream stream);
+  const PeerProtocol& protocol_for(const Operation& operation) const;
+  void reduce_by_ll128(const Operation& operation, bool two_shot, Stream stream);
+  void reduce_one_shot(const Operation& operation, Stream stream);
   void split_for_two_shot(Ll128Reduce& job, const Operation& operation) const;
   void reduce_two_shot(const Operation& operation, Stream stream);
-  void move(const Operation& operation, Stream stream);
-  void move_by_ll128(Exchange& job, Stream stream);
+  void move(const Operation& operation, PeerProtocolId protocol, Stream stream);
+  void move_by_ll128(Exchange& job, PeerProtocolId protocol, Stream stream);
   void run(const Exchange& job, Stream stream);
   // How many blocks of an LL128 kernel move `bytes` bytes.
   static int ll128_blocks_for(std::int64_t bytes, int most);
@@ -66,6 +73,7 @@ class PeerRoute : public GpuRoute {
   const Memory memory_;
   const PeerLayout layout_;
   const int rank_;
+  const Rules rules_;
   LlExchanges ll_;
   NormedSums norms_;
   // The counters of rounds of all protocols but LL128, and this rank's one-shot flags to itself.

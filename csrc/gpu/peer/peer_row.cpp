@@ -2,10 +2,7 @@
 // Memory of the ranks' own GPUs, which they map, as a route that a group may take.
 #include <algorithm>
 
-#include "base/shape.h"
-#include "base/size_text.h"
 #include "gpu/host_staged/messages.h"
-#include "gpu/host_staged/pieces.h"
 #include "gpu/peer/peer.h"
 #include "gpu/route_opening.h"
 #include "rendezvous/shared_memory.h"
@@ -17,15 +14,6 @@ namespace {
 constexpr std::size_t kNoteBytes = 4096;
 // Of each rank's GPU, about.
 constexpr std::size_t kMemory = 48 << 20;
-// The most bytes that a rank sends if this route replaces NCCL: up to these sizes the device is
-// done earlier. Measured by benchmarks/cuda_collectives.py on two H100s and H200s linked by NVLink,
-// up to 256 MiB in all, and on four H200s. Kernels that run beside it are done no later, either
-// (benchmarks/cuda_overlap.py). Among more ranks, larger sizes are not measured yet.
-constexpr int kFew = 4;
-constexpr std::size_t kReducedAmongFew = 16 << 20, kReduceScatteredAmongFew = 64 << 20,
-                      kGatheredAmongFew = 16 << 20, kBroadcastAmongFew = 4 << 20;
-constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kMovedBetweenTwo = 16 << 20,
-                      kBetweenTwoLinked = 256 << 20, kBroadcastBetweenTwoLinked = 64 << 20;
 
 std::optional<std::string> unsupported_on(const GpuSource& gpus, int device) {
   if (auto found = gpus.unsupported_reason(device)) return found;
@@ -44,65 +32,9 @@ std::optional<std::string> unsupported_among(const World& world) {
          " share one GPU, on which a kernel can wait for another one's only under MPS";
 }
 
-bool are_few(const World& world) { return world.ranks == 2 || (world.linked && world.ranks <= kFew); }
-
-// What a rank sends at most, as fits() counts it, where they are few; 0: nothing.
-std::size_t most_among_few(OpKind kind, const World& world) {
-  if (world.ranks == 2) {
-    if (world.linked && kind == OpKind::kBroadcast) return kBroadcastBetweenTwoLinked;
-    const bool reduces = kind == OpKind::kAllReduce || kind == OpKind::kReduce;
-    const std::size_t all = world.linked ? kBetweenTwoLinked
-                            : reduces    ? kReducedBetweenTwo
-                                         : kMovedBetweenTwo;
-    return kind == OpKind::kAllGather ? all / 2 : all;
-  }
-  return kind == OpKind::kAllReduce       ? kReducedAmongFew
-         : kind == OpKind::kReduceScatter ? kReduceScatteredAmongFew
-         : kind == OpKind::kAllGather     ? kGatheredAmongFew
-         : kind == OpKind::kBroadcast     ? kBroadcastAmongFew
-                                          : 0;
-}
-
-// Sizes that all ranks know alike. Those of an all_to_all they don't, so that all of it goes one
-// way.
-const char* takes_small(const Operation& operation, const World& world) {
-  const std::size_t small = PeerLayout::ll_bytes_among(world.ranks);
-  if (LlExchanges::fits(operation, world.ranks, std::min(kBesideNccl, small)))
-    return "small: one kernel that writes into the memory of the other GPUs";
-  if (!are_few(world)) return nullptr;
-  if (!exchanges(operation.kind) &&
-      !LlExchanges::fits(operation, world.ranks, most_among_few(operation.kind, world)))
-    return nullptr;
-  return world.ranks == 2 ? "two GPUs: one kernel that writes into the memory of the other"
-                          : "few GPUs: one kernel that writes into the memory of the others";
-}
-
-std::string steps(const Operation& asked, const World& world) {
-  const PeerLayout layout = PeerLayout::fitting(world.ranks, kMemory, world.linked);
-  const bool alike = LlExchanges::fits(asked, world.ranks, layout.ll_bytes);
-  const auto bytes = asked.count * static_cast<std::int64_t>(size_of(asked.dtype));
-  if (alike || (exchanges(asked.kind) && bytes <= static_cast<std::int64_t>(layout.pair_bytes)))
-    return "one kernel per rank, by LL: it writes this rank's part into the others' memory, with a number "
-           "beside "
-           "every four "
-           "bytes, and takes theirs when they are there\n";
-  const std::string upto = " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
-                           " for each rank and block of threads: ";
-  if (!asked.is_message() && (asked.reduces() ? layout.reduces_by_ll128() : layout.moves_by_ll128(bytes)))
-    return "one kernel per rank, by LL128: it writes this rank's part into the others' memory in lines of "
-           "128 bytes, "
-           "with a number in every line, and " +
-           std::string(asked.reduces() ? "reduces" : "takes") + " theirs when they are there" +
-           (asked.reduces() && !scatters(asked.kind) && layout.is_two_shot(bytes)
-                ? ": a share of them, which it passes on likewise\n"
-                : "\n");
-  if (asked.reduces() && !scatters(asked.kind) && layout.reduces_two_shot())
-    return "one kernel per rank, in rounds" + upto +
-           "it writes into the others' memory, raises a flag, reduces its share of all ranks', "
-           "and passes that on\n";
-  return "one kernel per rank, in chunks" + upto +
-         "half of its blocks write into the others' memory, with a flag behind each chunk, the other half " +
-         (asked.reduces() ? "reduce" : "take") + " what has come\n";
+ExplainedProtocol explain(const Operation& asked, const World& world, std::string_view protocol) {
+  return explain_protocol(peer_protocols(), asked, PeerLayout::fitting(world.ranks, kMemory, world.linked),
+                          protocol);
 }
 
 OpenedRoute open(RouteOpening& opening) {
@@ -146,7 +78,9 @@ OpenedRoute open(RouteOpening& opening) {
     }
   });
   std::unique_ptr<PeerRoute> made;
-  attempt([&] { made = std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank); });
+  attempt([&] {
+    made = std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank, opening.rules);
+  });
   if (auto why = any_unsupported_reason("peer/mapped")) return {nullptr, *why};
   return {std::move(made), ""};
 }
@@ -156,14 +90,13 @@ OpenedRoute open(RouteOpening& opening) {
 extern const GpuRouteRow gpu_rows::peer = {
     .name = "peer",
     .reason = "the GPUs write into each other's memory",
-    .pairs_reason = "small blocks: one kernel that writes into the memory of the other GPUs",
     .in_rank_order = true,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,
     .unsupported_to = kernel_route_unsupported_reason,
-    .takes_small = takes_small,
     .pair_bytes = [](int ranks) { return PeerLayout::pair_bytes_among(ranks); },
-    .steps = steps,
+    .protocols = [] { return names_of(peer_protocols()); },
+    .explain = explain,
     .open = open,
 };
 

@@ -99,11 +99,17 @@ def _print_on_gpus(arguments: argparse.Namespace, size: int, found: dict[str, An
         f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} GPUs' ranks"
     )
     print_pairs(
-        what, {"route": found["route"], "why": found["reason"], "steps": found["rounds_text"].strip()}
+        what, {"route": gpu_route(found), "why": found["reason"], "steps": found["rounds_text"].strip()}
     )
     rows = [[name, reason] for name, reason in found["routes_not_taken"].items()]
     choice = "" if found["route"] == "alone" else " (ALTORCH_ROUTE=cuda=... picks one)"
-    print_table("Other routes" + choice, ["route", "why not"], rows)
+    print_table("Other routes and protocols" + choice, ["route", "why not"], rows)
+
+
+def gpu_route(found: dict[str, Any]) -> str:
+    """As ALTORCH_ROUTE names it: `nccl`, or `peer/ll128` where the route has several protocols."""
+    route, protocol = str(found["route"]), found["algorithm"]
+    return route if protocol == route else f"{route}/{protocol}"
 
 
 def _alternative(row: object) -> list[str]:

@@ -76,10 +76,11 @@ explain` says all about one call:
     altorch explain all_reduce --device cuda --ranks 3 --nvlink --bytes 4M
 
 [streams.md](streams.md#routes) describes the routes for CUDA tensors, [algorithms.md](algorithms.md) the algorithms for
-CPU tensors. `ALTORCH_ROUTE` overrides the choice: `cuda=host_staged`, `all_reduce:0-1m=ring`. The tables end at
+CPU tensors. `ALTORCH_ROUTE` overrides the choice: `all_reduce:0-1m=ring`, `cuda=host_staged`, or a protocol of a route,
+`all_reduce:0-64k=peer/ll128`, for the calls that it can carry. The tables end at
 {human_bytes(LARGEST)}.
 
-<!-- Made by `altorch routes --markdown` from csrc/select/ and the rows in csrc/gpu/: change it there. -->
+<!-- Made by `altorch routes --markdown` from csrc/select/ and csrc/gpu/*/protocols.cpp: change it there. -->
 """
 
 
@@ -140,20 +141,21 @@ def _ranges(world: World, operation: str) -> Iterator[Range]:
     sizes = [SMALLEST << power for power in range((LARGEST // SMALLEST).bit_length())]
     begin = _ask(world, operation, SMALLEST)
     for size, following in itertools.pairwise(sizes):
-        found = _ask(world, operation, following)
-        if found[:2] == begin[:2]:
-            continue
-        low, high = size, following
-        while high - low > SMALLEST:
-            middle = (low + high) // 2 // SMALLEST * SMALLEST
-            low, high = (middle, high) if _ask(world, operation, middle)[:2] == begin[:2] else (low, middle)
-        yield Range(low, *begin)
-        begin = _ask(world, operation, high)
+        found, low = _ask(world, operation, following), size
+        while found[:2] != begin[:2]:
+            high = following
+            while high - low > SMALLEST:
+                middle = (low + high) // 2 // SMALLEST * SMALLEST
+                same = _ask(world, operation, middle)[:2] == begin[:2]
+                low, high = (middle, high) if same else (low, middle)
+            yield Range(low, *begin)
+            begin, low = _ask(world, operation, high), high
     yield Range(None, *begin)
 
 
 def _ask(world: World, operation: str, size: int) -> tuple[str, str, str]:
     from altorch._extension import extension
+    from altorch.cli.explain import gpu_route
 
     found: dict[str, Any] = extension().explain(
         operation,
@@ -168,7 +170,8 @@ def _ask(world: World, operation: str, size: int) -> tuple[str, str, str]:
     if world.device == "cuda":
         how = found["rounds_text"].split(":")[0].split("\n")[0]
         # How many pieces differs with every size.
-        return found["route"], re.sub(r"^\d+ piece\(s\) of up to \S+ \S+", "in pieces", how), found["reason"]
+        how = re.sub(r"^\d+ piece\(s\) of up to \S+ \S+", "in pieces", how)
+        return gpu_route(found), how, found["reason"]
     return found["algorithm"], found["route"], found["reason"]
 
 

@@ -78,10 +78,20 @@ TEST(Route, ChoosesRoutesOfCudaTensorsApart) {
   EXPECT_EQ(Rules().gpu_route(all_reduce(100), 4), "host_staged");
 }
 
+TEST(Route, NamesAProtocolBehindARoute) {
+  const RouteSetting setting("all_reduce:0-64k=peer/ll128,cuda=peer");
+  const Rules rules;
+  EXPECT_EQ(rules.gpu_route(all_reduce(100), 4), "peer");
+  EXPECT_EQ(rules.gpu_protocol(all_reduce(100), 4, "peer"), "ll128");
+  EXPECT_EQ(rules.gpu_protocol(all_reduce(100), 4, "host_staged"), "");  // which goes in its place
+  EXPECT_EQ(rules.gpu_protocol(all_reduce(65536), 4, "peer"), "");
+}
+
 TEST(Route, RefusesSettingsThatNameNothing) {
   for (const char* text :
-       {"all_reduce=fastest", "cuda=ring", "cuda=native", "cuda=fastest", "allreduce=ring", "all_reduce",
-        "all_reduce:4=ring", "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
+       {"all_reduce=fastest", "cuda=ring", "cuda=peer/", "cuda=peer/pieces", "cuda=nccl/ll", "cuda=/ll",
+        "cuda=native", "cuda=fastest", "allreduce=ring", "all_reduce", "all_reduce:4=ring",
+        "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
     const RouteSetting setting(text);
     EXPECT_THROW(Rules(), Error) << text;
   }

@@ -13,6 +13,7 @@
 #include "gpu/host_staged/conformance.h"
 #include "rendezvous/store_allgather.h"
 #include "select/world.h"
+#include "support/route_setting.h"
 
 namespace altorch {
 namespace {
@@ -71,6 +72,25 @@ TEST(Peer, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(peer); }
 TEST(Peer, ExchangesBlocksOfAnySizeOneAfterAnother) { many_exchanges(peer); }
 TEST(Peer, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(peer); }
 TEST(Peer, MarksResultsThatAreAborted) { marks_aborted_results(peer); }
+
+// Whatever their size, as far as the protocol can carry them.
+TEST(Peer, CarriesCallsByTheProtocolThatIsAskedFor) {
+  for (const char* protocol : {"one_shot", "two_shot", "exchange", "pairs"}) {
+    const RouteSetting setting("cuda=peer/" + std::string(protocol));
+    vectors_of_any_size(peer);
+  }
+  const RouteSetting setting("cuda=peer/one_shot");
+  blocks_even_and_uneven(peer);
+  types_and_operators(peer);
+}
+
+TEST(PeerByLl128, CarriesCallsByTheProtocolThatIsAskedFor) {
+  for (const char* protocol : {"ll128", "ll128_two_shot"}) {
+    const RouteSetting setting("cuda=peer/" + std::string(protocol));
+    vectors_of_any_size(linked);
+    types_and_operators(linked);
+  }
+}
 
 // A message may be sent before a collective that its receiver calls first.
 TEST(Peer, KeepsMessagesApartFromCollectives) {

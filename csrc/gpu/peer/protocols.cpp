@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "gpu/peer/protocols.h"
+
+#include "base/shape.h"
+#include "base/size_text.h"
+#include "gpu/host_staged/operands.h"
+#include "gpu/peer/normed_sums.h"
+
+namespace altorch {
+namespace {
+
+constexpr const char *kSumsOnly = "it is for reductions",
+                     *kMovesOnly = "it is for vectors that are not reduced",
+                     *kTakenByLl128 =
+                         "the GPUs are linked by NVLink, where LL128 has the memory of its slots",
+                     *kNeedsLinks = "it needs GPUs that NVLink links to each other";
+
+bool is_moved(const Operation& operation) {
+  return is_vector_collective(operation.kind) && !operation.reduces();
+}
+std::int64_t longest_bytes(const Operation& operation) {
+  return bytes_of(operation, longest_block(operation));
+}
+bool has_shares(const Operation& operation, const PeerLayout& layout) {
+  return !scatters(operation.kind) && layout.reduces_two_shot();
+}
+
+std::string by_ll(const Operation&, const PeerLayout&) {
+  return "one kernel per rank, by LL: it writes this rank's part into the others' memory, with a number "
+         "beside "
+         "every four bytes, and takes theirs when they are there\n";
+}
+std::string by_ll128(const Operation& operation, const PeerLayout&) {
+  return std::string(
+             "one kernel per rank, by LL128: it writes this rank's part into the others' memory in lines of "
+             "128 "
+             "bytes, with a number in every line, and ") +
+         (operation.reduces() ? "reduces" : "takes") + " theirs when they are there\n";
+}
+std::string up_to(const PeerLayout& layout) {
+  return " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
+         " for each rank and block of threads: ";
+}
+std::string in_chunks(const Operation& operation, const PeerLayout& layout) {
+  return "one kernel per rank, in chunks" + up_to(layout) +
+         "half of its blocks write into the others' memory, with a flag behind each chunk, the other half " +
+         (operation.reduces() ? "reduce" : "take") + " what has come\n";
+}
+
+constexpr PeerProtocol kRows[] = {
+    {.id = PeerProtocolId::kNorm,
+     .name = "norm",
+     .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       return NormedSums::fits(operation, layout.norm_shape())
+                  ? nullptr
+                  : "it is for a sum of a few rows that RMSNorm follows";
+     },
+     .steps = [](const Operation&, const PeerLayout&) -> std::string {
+       return "one kernel per rank, by LL, that normalises the rows it has summed\n";
+     }},
+    {.id = PeerProtocolId::kLl,
+     .name = "ll",
+     .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       return LlExchanges::fits(operation, layout.ranks, layout.ll_bytes)
+                  ? nullptr
+                  : "it is for vectors and even blocks that its slots hold";
+     },
+     .steps = by_ll},
+    {.id = PeerProtocolId::kLl128,
+     .name = "ll128",
+     .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       if (!is_vector_collective(operation.kind)) return "it is for vectors and blocks of known sizes";
+       return layout.reduces_by_ll128() ? nullptr : kNeedsLinks;
+     },
+     .passed_over_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       const std::int64_t bytes = longest_bytes(operation);
+       if (!operation.reduces())
+         return layout.moves_by_ll128(bytes) ? nullptr : "flags are faster for so much";
+       return !scatters(operation.kind) && layout.is_two_shot(bytes)
+                  ? "shares are faster for so much among so many ranks"
+                  : nullptr;
+     },
+     .steps = by_ll128},
+    {.id = PeerProtocolId::kLl128TwoShot,
+     .name = "ll128_two_shot",
+     .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       if (!operation.reduces() || scatters(operation.kind)) return "it is for all_reduce and reduce";
+       if (!layout.reduces_by_ll128()) return kNeedsLinks;
+       return layout.reduces_two_shot() ? nullptr : "two ranks send as much without shares, and wait once";
+     },
+     .steps = [](const Operation& operation, const PeerLayout& layout) -> std::string {
+       std::string text = by_ll128(operation, layout);
+       text.pop_back();
+       return text + ": a share of them, which it passes on likewise\n";
+     }},
+    {.id = PeerProtocolId::kTwoShot,
+     .name = "two_shot",
+     .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       if (!operation.reduces() || scatters(operation.kind)) return "it is for all_reduce and reduce";
+       if (layout.reduces_by_ll128()) return kTakenByLl128;
+       return layout.reduces_two_shot() ? nullptr : "two ranks send as much without shares, and wait once";
+     },
+     .steps = [](const Operation&, const PeerLayout& layout) -> std::string {
+       return "one kernel per rank, in rounds" + up_to(layout) +
+              "it writes into the others' memory, raises a flag, reduces its share of all ranks', and passes "
+              "that "
+              "on\n";
+     }},
+    {.id = PeerProtocolId::kOneShot,
+     .name = "one_shot",
+     .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       if (!operation.reduces()) return kSumsOnly;
+       return layout.reduces_by_ll128() ? kTakenByLl128 : nullptr;
+     },
+     .passed_over_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       return has_shares(operation, layout) ? "shares are faster among so many ranks" : nullptr;
+     },
+     .steps = in_chunks},
+    {.id = PeerProtocolId::kExchange,
+     .name = "exchange",
+     .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       if (!is_moved(operation)) return kMovesOnly;
+       return layout.moves_by_ll128() ? kTakenByLl128 : nullptr;
+     },
+     .steps = in_chunks},
+    {.id = PeerProtocolId::kPairs,
+     .name = "pairs",
+     .unsupported_reason = [](const Operation& operation, const PeerLayout&) -> const char* {
+       return operation.is_message() || is_vector_collective(operation.kind)
+                  ? "it is for blocks of which a pair of ranks alone knows the sizes"
+                  : nullptr;
+     },
+     .steps = [](const Operation& operation, const PeerLayout& layout) -> std::string {
+       const std::int64_t bytes = longest_bytes(operation);
+       if (exchanges(operation.kind) && bytes <= static_cast<std::int64_t>(layout.pair_bytes))
+         return by_ll(operation, layout);
+       return layout.moves_by_ll128(bytes) ? by_ll128(operation, layout) : in_chunks(operation, layout);
+     }},
+    {.id = PeerProtocolId::kMessages,
+     .name = "messages",
+     .unsupported_reason = [](const Operation& operation, const PeerLayout&) -> const char* {
+       return operation.is_message() ? nullptr : "it is for messages";
+     },
+     .steps = in_chunks},
+};
+
+}  // namespace
+
+std::span<const PeerProtocol> peer_protocols() { return kRows; }
+
+}  // namespace altorch
