@@ -61,14 +61,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes and operations")
     parser.add_argument("--without-al", action="store_true", help="leave altorch itself out: a baseline")
     parser.add_argument("--mpi", metavar="FOLDER", help="bin folder of the MPI to call from C")
+    parser.add_argument("--open-mpi", metavar="FOLDER", help="bin folder of an Open MPI to call beside it")
     arguments = parser.parse_args()
 
     failed = []
     file = (arguments.json or results_file()).resolve()
     file.unlink(missing_ok=True)  # the rows of a run belong together
     for command in commands(arguments.quick, arguments.without_al):
-        if arguments.mpi and command[0] == "benchmarks.cpu_collectives":
-            command += ["--mpi", arguments.mpi]
+        if command[0] == "benchmarks.cpu_collectives":
+            command += ["--mpi", arguments.mpi] if arguments.mpi else []
+            command += ["--open-mpi", arguments.open_mpi] if arguments.open_mpi else []
         console().rule(" ".join(command))
         program = [sys.executable, "-m", *command, "--json", str(file)]
         if subprocess.run(program, cwd=report.REPOSITORY).returncode != 0:
