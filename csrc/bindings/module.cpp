@@ -106,6 +106,7 @@ py::dict as_dict(const Explanation& said) {
     py::dict row;
     row["name"] = other.name;
     row["cost_seconds"] = other.seconds;
+    row["chosen_for"] = other.chosen_for;
     alternatives.append(row);
   }
   entry["alternatives"] = alternatives;

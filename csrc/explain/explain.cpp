@@ -10,6 +10,7 @@
 #include "runtime/hierarchical_collectives.h"
 #include "runtime/host_world.h"
 #include "select/decide.h"
+#include "select/defaults.h"
 #include "select/gpu_defaults.h"
 #include "select/table.h"
 #include "transports/shm/collectives.h"
@@ -83,7 +84,8 @@ void add_rounds(Explanation& said, const Route& route, const Operation& asked, c
   }
   for (const Algorithm* each : algorithms()) {
     if (each->kind == asked.kind && each != route.algorithm)
-      said.alternatives.push_back({std::string(each->name), each->cost(question.ranks, bytes, model)});
+      said.alternatives.push_back(
+          {std::string(each->name), each->cost(question.ranks, bytes, model), default_for(*each)});
   }
 }
 

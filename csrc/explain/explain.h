@@ -34,6 +34,7 @@ struct Explanation {
   struct Alternative {
     std::string name;
     double seconds;
+    std::string chosen_for;  // for which calls, unasked
   };
   std::vector<Alternative> alternatives;
   struct Other {

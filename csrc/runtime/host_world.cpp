@@ -24,8 +24,9 @@ World host_world(int ranks, int nodes) {
         {ShmCollectives::kName, ShmCollectives::has, true, true, false, ShmCollectives::kReason});
   if (const auto layout = layout_on_nodes(ranks, nodes, 0); layout.pays() && ShmCollectives::are_wanted()) {
     const auto has = [layout](const Call& asked) { return hierarchical::has_plan(asked, layout); };
-    world.native.push_back(
-        {HierarchicalCollectives::kName, has, true, false, true, HierarchicalCollectives::kReason});
+    world.native.push_back({HierarchicalCollectives::kName, has, true, false, true,
+                            HierarchicalCollectives::kReason,
+                            "there is no plan for such a call, or messages are faster for so little"});
   }
   world.native.push_back(
       {MpiCollectives::kName, [ranks](const Call& asked) { return MpiCollectives::has(asked, ranks); }});

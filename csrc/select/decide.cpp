@@ -25,11 +25,10 @@ bool accumulates(ReduceOp op) {
 const char* host_unsupported_reason(const Route& route, const Operation& operation, const World& world) {
   if (route.algorithm)
     return route.algorithm->even_only && operation.uneven() ? "it is for blocks of one size" : nullptr;
-  constexpr const char* kNone = "the transport has no such collective that gives every rank the same bits";
-  if (route.native == kNoNative) return kNone;
+  if (route.native == kNoNative) return NativeRow{}.lacks;
   const NativeRow& row = world.native[static_cast<std::size_t>(route.native)];
   const bool lacks_precision = is_staged(route, operation, world) && !row.takes_staged;
-  return !lacks_precision && row.offers(operation) ? nullptr : kNone;
+  return !lacks_precision && row.offers(operation) ? nullptr : row.lacks;
 }
 
 std::optional<Route> on_host(const Operation& operation, const World& world, const Rules& rules,

@@ -5,6 +5,7 @@
 #include <bit>
 #include <limits>
 
+#include "base/size_text.h"
 #include "select/sizes.h"
 
 namespace altorch {
@@ -118,7 +119,41 @@ const std::array<const Algorithm*, std::size(kDefaultRows)>& algorithms_of_rows(
   return found;
 }
 
+std::string calls_of(const Row& row) {
+  std::string text;
+  const auto add = [&](const std::string& clause) { text += (text.empty() ? "" : ", ") + clause; };
+  if (row.ranks != kAnyNumber) add("up to " + std::to_string(row.ranks) + " ranks");
+  if (row.bytes != kUnlimited) add("up to " + size_text(row.bytes));
+  if (row.sent != kUnlimited) add("up to " + size_text(row.sent) + " from a rank to all others");
+  switch (row.only) {
+    case Only::kAll:
+      break;
+    case Only::kHalfTypes:
+      add("half types");
+      break;
+    case Only::kPowersOfTwo:
+      add("a power of two of ranks");
+      break;
+    case Only::kUneven:
+      add("uneven blocks");
+      break;
+    case Only::kEven:
+      add("even blocks");
+      break;
+  }
+  return text.empty() ? "all that rows before it leave" : text;
+}
+
 }  // namespace
+
+std::string default_for(const Algorithm& algorithm) {
+  std::string text;
+  for (const Row& row : kDefaultRows) {
+    if (row.kind == algorithm.kind && row.algorithm == algorithm.name)
+      text += (text.empty() ? "for " : "; for ") + calls_of(row);
+  }
+  return text.empty() ? "only where ALTORCH_ROUTE names it" : text;
+}
 
 Route default_route(const Operation& operation, int size, std::int64_t bytes) {
   const auto& algorithms = algorithms_of_rows();

@@ -37,6 +37,8 @@ struct NativeRow {
   std::function<bool(const Call&)> offers;
   bool is_preferred = false, finishes_reductions = false, takes_staged = false;
   const char* reason = "";  // why it comes first, one clause
+  // Why it does not carry a call that it does not offer, one clause.
+  const char* lacks = "the transport has no such collective that gives every rank the same bits";
 };
 
 struct World {

@@ -313,6 +313,21 @@ def test_explain(operation):
     found = document(*asked)
     assert found["algorithm"] and found["reason"] and found["cost_seconds"] > 0
     assert found["algorithm"] in altorch(*asked)
+    assert all(row["chosen_for"] for row in found["alternatives"])
+
+
+def test_explain_says_for_which_calls_another_algorithm_is_chosen():
+    asked = ("explain", "all_reduce", "--bytes", "4M", "--ranks", "16")
+    env = {"ALTORCH_SHM_BYTES": "0"}
+    found = {
+        row["name"]: row["chosen_for"] for row in document(*asked, "--nodes", "16", env=env)["alternatives"]
+    }
+    assert found["recursive_doubling"] == "for up to 64 KiB"
+    assert found["one_shot"] == "for up to 8 ranks, up to 128 KiB from a rank to all others"
+    assert found["pairwise"] == "for up to 8 ranks; for half types"
+    assert found["ring"] == "for all that rows before it leave"
+    (ring,) = document("explain", "reduce_scatter", "--nodes", "2", env=env)["alternatives"]
+    assert ring["chosen_for"] == "only where ALTORCH_ROUTE names it"
 
 
 @pytest.mark.parametrize(
@@ -348,6 +363,8 @@ def test_explain_what_happens_on_several_nodes():
     asked = ("explain", "all_reduce", "--bytes", "1K", "--ranks", "4", "--nodes", "2")
     found = document(*asked)
     assert found["algorithm"] == "hierarchical" and "with ranks 0 2" in found["rounds_text"]
+    small = ("explain", "broadcast", "--bytes", "1K", "--ranks", "4", "--nodes", "2")
+    assert "hierarchical is passed over: there is no plan" in altorch(*small)
     assert "reduce_scatter" in altorch(
         "explain", "all_reduce", "--bytes", "4M", "--ranks", "4", "--nodes", "2"
     )

@@ -80,14 +80,14 @@ def run(arguments: argparse.Namespace) -> int:
         pairs["cost"] = f"{found['cost_seconds'] * 1e6:.1f} us by the cost model"
     print_pairs(what, pairs)
     for name, reason in found["routes_not_taken"].items():
-        print(f"ALTORCH_ROUTE names {name}, which is passed over: {reason}\n")
+        print(f"{name} is passed over: {reason}\n")
     if found["rounds_text"]:
         print(f"Rounds of rank {arguments.rank}\n{found['rounds_text']}")
     if found["alternatives"]:
         rows = [_alternative(row) for row in found["alternatives"]]
         print_table(
             "Alternatives (ALTORCH_ROUTE picks another)",
-            ["algorithm", "cost [us]"],
+            ["algorithm", "cost [us]", "chosen unasked"],
             rows,
             right=["cost [us]"],
         )
@@ -112,8 +112,5 @@ def gpu_route(found: dict[str, Any]) -> str:
     return route if protocol == route else f"{route}/{protocol}"
 
 
-def _alternative(row: object) -> list[str]:
-    if isinstance(row, dict):
-        name = row.get("name", row.get("algorithm", ""))
-        return [str(name), f"{float(row.get('cost_seconds', 0.0)) * 1e6:.1f}"]
-    return [str(row), ""]
+def _alternative(row: dict[str, Any]) -> list[str]:
+    return [row["name"], f"{row['cost_seconds'] * 1e6:.1f}", row["chosen_for"]]
