@@ -20,7 +20,8 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_ROUTE", "rules", "",
      "Chooses algorithms: 'all_reduce=ring', 'all_reduce:0-64k=recursive_doubling,broadcast=native'; of CUDA "
      "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged', or a protocol of one: "
-     "'all_reduce:0-64k=peer/ll128'; what carries windows: 'window=messages'.",
+     "'all_reduce:0-64k=peer/ll128', 'all_reduce=shm/two_steps' (CPU); what carries windows: "
+     "'window=messages'.",
      /*must_agree=*/true},
     {"ALTORCH_DETERMINISTIC", "0|1", "0",
      "1: sums of CUDA tensors are added in the order of the ranks, so that bits depend on neither size nor "

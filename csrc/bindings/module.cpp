@@ -98,6 +98,7 @@ py::dict as_dict(const Explanation& said) {
   py::dict entry;
   entry["route"] = said.route;
   entry["algorithm"] = said.algorithm;
+  entry["protocol"] = said.protocol;
   entry["reason"] = said.reason;
   entry["rounds_text"] = said.rounds;
   entry["cost_seconds"] = said.seconds;

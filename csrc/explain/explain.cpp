@@ -63,6 +63,15 @@ std::optional<Route> asked_for(const Question& question, const Operation& asked,
   return route;
 }
 
+void add_protocol(Explanation& said, const Route& taken, const ExplainedProtocol& found,
+                  std::string_view asked) {
+  said.rounds = found.steps;
+  said.protocol = found.name;
+  for (const auto& [name, why] : found.others)
+    said.others.push_back(
+        {std::string(taken.name) + "/" + name, name == asked ? "ALTORCH_ROUTE names it, but " + why : why});
+}
+
 void add_rounds(Explanation& said, const Route& route, const Operation& asked, const World& world,
                 const Question& question) {
   const CostModel model;
@@ -74,7 +83,8 @@ void add_rounds(Explanation& said, const Route& route, const Operation& asked, c
     said.rounds = describe(*route.algorithm, problem);
     said.seconds = route.algorithm->cost(question.ranks, bytes, model);
   } else if (route.name == ShmCollectives::kName) {
-    said.rounds = ShmCollectives::describe(asked, question.ranks);
+    add_protocol(said, route, ShmCollectives::describe(asked, question.ranks, route.protocol),
+                 route.protocol);
   } else if (route.name == HierarchicalCollectives::kName) {
     const auto layout = layout_on_nodes(question.ranks, question.nodes, question.rank);
     said.rounds = hierarchical::describe(asked, layout);
@@ -110,18 +120,6 @@ void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const 
                                               : allowed     ? "the first that serves is taken"
                                                             : "ALTORCH_ROUTE says " + std::string(ruled))});
   }
-}
-
-void add_protocol(Explanation& said, const Route& taken, const Operation& asked, const World& world,
-                  const Rules& rules) {
-  const std::string route(taken.name);
-  const std::string_view named = rules.gpu_protocol(asked, world.ranks, taken.name);
-  const ExplainedProtocol found = taken.row->explain(asked, world, named);
-  said.rounds = found.steps;
-  if (found.name.empty()) return;
-  said.algorithm = found.name;
-  for (const auto& [name, why] : found.others)
-    said.others.push_back({route + "/" + name, name == named ? "ALTORCH_ROUTE names it, but " + why : why});
 }
 
 }  // namespace
@@ -163,7 +161,10 @@ Explanation explain(const Question& question) {
   said.route = said.algorithm = taken ? taken->name : "none";
   if (taken) said.reason = taken->reason;
   if (question.on_gpus) {
-    if (taken) add_protocol(said, *taken, asked, world, rules);
+    if (taken) {
+      const std::string_view named = rules.gpu_protocol(asked, world.ranks, taken->name);
+      add_protocol(said, *taken, taken->row->explain(asked, world, named), named);
+    }
     add_gpu_routes(said, taken, asked, world, rules);
   } else {
     said.route = taken->algorithm                       ? "messages between the ranks"

@@ -27,7 +27,8 @@ struct Question {
 
 struct Explanation {
   std::string route;
-  std::string algorithm;  // or "native"; on GPUs the protocol of the route, or the route again
+  std::string algorithm;  // or "native"
+  std::string protocol;   // of the route, or of what "native" stands for; empty: it has one way
   std::string reason;
   std::string rounds;  // of one rank, as text
   double seconds = 0;  // by the cost model

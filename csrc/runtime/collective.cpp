@@ -94,7 +94,7 @@ void Collective::start_piece() {
 
 void Collective::start_native() {
   phase_ = Phase::kNative;
-  native().start(piece_, append_call(operation_->history, fingerprint_), native_request_);
+  native().start(piece_, append_call(operation_->history, fingerprint_), route_.protocol, native_request_);
 }
 
 // MPI compares nothing when ranks call the same collective with different arguments, and what

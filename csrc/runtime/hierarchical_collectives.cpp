@@ -47,7 +47,8 @@ HierarchicalCollectives::HierarchicalCollectives(const Node& node, Channel& chan
       tag_bits_(engine_tag_bits(channel)),
       between_(channel) {}
 
-void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, Request& request) {
+void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, std::string_view,
+                                    Request& request) {
   if (!memory_) throw Error(ErrorKind::kInternal, "a call came after one that had failed half-way");
   call_ = call;
   identity_ = identity;
@@ -79,7 +80,8 @@ void HierarchicalCollectives::start_stage() {
   const Stage& stage = stages_[stage_];
   messages_fly_ = !stage.is_on_node();
   if (messages_fly_) return start_messages(stage);
-  node_.shared->start(stage.call, append_call(identity_, static_cast<std::uint64_t>(stage.number)), on_node_);
+  node_.shared->start(stage.call, append_call(identity_, static_cast<std::uint64_t>(stage.number)), {},
+                      on_node_);
 }
 
 void HierarchicalCollectives::start_messages(const Stage& stage) {

@@ -39,7 +39,8 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
     const Route ruled{.name = rule.algorithm ? rule.algorithm->name : rule.native,
                       .reason = kByRule,
                       .algorithm = rule.algorithm,
-                      .native = world.native_named(rule.native)};
+                      .native = world.native_named(rule.native),
+                      .protocol = rule.protocol};
     if (takes(ruled)) return ruled;
   }
   for (std::size_t i = 0; i < world.native.size(); ++i) {

@@ -17,6 +17,7 @@ struct Route {
   const char* reason = "";               // why it is taken, one clause
   const Algorithm* algorithm = nullptr;  // on host memory, over messages
   int native = kNoNative;                // on host memory: which of World::native carries it
+  std::string_view protocol = {};        // the one that ALTORCH_ROUTE names, on host memory
   const GpuRouteRow* row = nullptr;      // on device memory
   bool in_pairs = false;                 // all_to_all: it carries the small blocks, NCCL the others
   bool only_small = false;               // tried first for a small call; errors do not mention it

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "select/protocol.h"
+#include "base/protocol.h"
 #include "select/world.h"
 
 namespace altorch {

@@ -40,22 +40,46 @@ std::string gpu_route_names() {
   return names;
 }
 
-// "peer", or "peer/ll128". Leaves `parsed` as it is if there is no such route.
-void find_gpu_route(const std::string& rule, const std::string& choice, Rules::Rule& parsed) {
-  const auto slash = choice.find('/');
+// "peer", and "ll128" of "peer/ll128"; empty: none.
+struct Choice {
+  std::string_view route, protocol;
+  bool has_protocol;
+
+  explicit Choice(std::string_view text)
+      : route(text.substr(0, text.find('/'))), has_protocol(route.size() != text.size()) {
+    if (has_protocol) protocol = text.substr(route.size() + 1);
+  }
+};
+
+std::string_view find_protocol(const std::string& rule, const Choice& choice,
+                               std::span<const std::string_view> protocols) {
+  if (!choice.has_protocol) return {};
+  std::string names;
+  for (const std::string_view name : protocols) {
+    if (choice.protocol == name) return name;
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  refuse_rule(rule, "'" + std::string(choice.protocol) + "' is no protocol of " + std::string(choice.route) +
+                        (names.empty() ? ", which has one way for all calls" : " (" + names + ")"));
+}
+
+// These leave `parsed` as it is where there is no such route.
+void find_gpu_route(const std::string& rule, const std::string& text, Rules::Rule& parsed) {
+  const Choice choice(text);
   for (const GpuRouteRow* row : gpu_route_rows()) {
-    if (std::string_view(choice).substr(0, slash) != row->name) continue;
+    if (choice.route != row->name) continue;
     parsed.gpu_route = row->name;
-    if (slash == std::string::npos) return;
-    std::string names;
-    for (const std::string_view name : row->protocols()) {
-      if (std::string_view(choice).substr(slash + 1) == name) parsed.gpu_protocol = name;
-      names += (names.empty() ? "" : ", ") + std::string(name);
-    }
-    if (parsed.gpu_protocol.empty()) {
-      refuse_rule(rule, "'" + choice.substr(slash + 1) + "' is no protocol of " + std::string(row->name) +
-                            (names.empty() ? ", which has one way for all calls" : " (" + names + ")"));
-    }
+    parsed.protocol = find_protocol(rule, choice, row->protocols());
+  }
+}
+void find_native(const std::string& rule, const std::string& text, Rules::Rule& parsed) {
+  const Choice choice(text);
+  for (const std::string_view name : kNativeNames) {
+    if (choice.route != name) continue;
+    parsed.native = name;
+    const bool shm = name == kShmCollectives;
+    parsed.protocol =
+        find_protocol(rule, choice, shm ? std::span(kShmProtocols) : std::span<const std::string_view>());
   }
 }
 
@@ -101,9 +125,7 @@ Rules::Rules() {
     }
     const std::string choice = rule.substr(equals + 1);
     find_gpu_route(rule, choice, parsed);
-    for (const std::string_view name : kNativeNames) {
-      if (choice == name && !all_on_gpus) parsed.native = name;
-    }
+    if (!all_on_gpus) find_native(rule, choice, parsed);
     if (parsed.gpu_route.empty() && parsed.native.empty()) {
       if (parsed.kind) parsed.algorithm = find_algorithm(*parsed.kind, choice);
       if (!parsed.algorithm) {
@@ -131,7 +153,7 @@ std::string_view Rules::gpu_route(const Operation& operation, int size) const {
 
 std::string_view Rules::gpu_protocol(const Operation& operation, int size, std::string_view route) const {
   const Rule* rule = gpu_rule(operation, size);
-  return rule && rule->gpu_route == route ? rule->gpu_protocol : std::string_view();
+  return rule && rule->gpu_route == route ? rule->protocol : std::string_view();
 }
 
 std::int64_t segment_elements(DType dtype) {

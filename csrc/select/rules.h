@@ -28,19 +28,19 @@ class Rules {
 
   // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of table.h, or nothing.
   std::string_view gpu_route(const Operation& operation, int size) const;
-  // Which protocol of that route it names (select/protocol.h), if it names one of this route.
+  // Which protocol of that route it names (base/protocol.h), if it names one of this route.
   std::string_view gpu_protocol(const Operation& operation, int size, std::string_view route) const;
 
   // The row of windows/row.h to be tried first, or nothing.
   std::string_view window() const { return window_; }
 
   struct Rule {
-    std::optional<OpKind> kind;  // nothing: "cuda", every operation on CUDA tensors
-    std::int64_t from, below;    // payload bytes
-    const Algorithm* algorithm;  // on host memory, over messages; or null
-    std::string_view native;     // the name of NativeCollectives; or empty
-    std::string_view gpu_route;  // empty: the rule is for host memory
-    std::string_view gpu_protocol = {};
+    std::optional<OpKind> kind;      // nothing: "cuda", every operation on CUDA tensors
+    std::int64_t from, below;        // payload bytes
+    const Algorithm* algorithm;      // on host memory, over messages; or null
+    std::string_view native;         // the name of NativeCollectives; or empty
+    std::string_view gpu_route;      // empty: the rule is for host memory
+    std::string_view protocol = {};  // of `native`, or of `gpu_route`; empty: the route chooses
 
     bool applies(OpKind asked, std::int64_t bytes) const {
       return (!kind || *kind == asked) && bytes >= from && bytes < below;

@@ -19,6 +19,8 @@ namespace altorch {
 inline constexpr std::string_view kMpiCollectives = "native", kShmCollectives = "shm",
                                   kHierarchicalCollectives = "hierarchical";
 inline constexpr std::array kNativeNames{kMpiCollectives, kShmCollectives, kHierarchicalCollectives};
+// Behind "shm/": how all_reduce and reduce go through memory that the ranks share.
+inline constexpr std::array<std::string_view, 2> kShmProtocols{"one_step", "two_steps"};
 
 class NativeCollectives {
  public:
@@ -43,8 +45,10 @@ class NativeCollectives {
   virtual bool takes_staged() const { return false; }
   // Posts the call without blocking. The spans of `call` must live until the call is done.
   // `identity`: a hash of this call and of the group's collectives before it, to compare among
-  // ranks. All ranks must start their calls in the same order.
-  virtual void start(const Call& call, std::uint64_t identity, Request& request) = 0;
+  // ranks. `protocol`: the one that ALTORCH_ROUTE names behind their name, or empty; what cannot
+  // carry the call is left aside. All ranks must start their calls in the same order.
+  virtual void start(const Call& call, std::uint64_t identity, std::string_view protocol,
+                     Request& request) = 0;
   // The number of steps that all calls have taken so far, if the library shows it: progress
   // restarts the spin budget.
   virtual std::uint64_t steps() const { return 0; }

@@ -65,7 +65,7 @@ FUZZ_TARGET(segment, 500) {
   Buffers buffers;
   fill(buffers, input);
   Request request;
-  own.start(buffers.call, kCall, request);
+  own.start(buffers.call, kCall, {}, request);
   std::optional<Error> error;
   for (std::uint64_t step = 1; step <= 32 && !input.empty(); ++step) {
     publish(peer, step, area, input);

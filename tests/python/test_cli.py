@@ -244,7 +244,7 @@ def test_explain_on_gpus():
     assert near["route"] == "peer" and "into the others' memory" in near["rounds_text"]
     assert "passes that on" in explain(*large, env={"ALTORCH_ROUTE": "cuda=peer"})["rounds_text"]
     lines = explain("all_reduce", "--bytes", "1K", "--nvlink", env={"ALTORCH_ROUTE": "cuda=peer/ll128"})
-    assert (lines["route"], lines["algorithm"]) == ("peer", "ll128") and "by LL128" in lines["rounds_text"]
+    assert (lines["route"], lines["protocol"]) == ("peer", "ll128") and "by LL128" in lines["rounds_text"]
     assert lines["routes_not_taken"]["peer/ll"] == "the first that pays is taken"
     too_large = ("all_reduce", "--bytes", "1G", "--nvlink")
     passed = explain(*too_large, env={"ALTORCH_ROUTE": "cuda=peer/ll"})
@@ -342,8 +342,8 @@ def test_routes_end_where_explain_says(world):
     for each, following in itertools.pairwise(ranges):
         for size, expected in ((each["last"], each), (each["last"] + 8, following)):
             answer = document("explain", "all_reduce", "--ranks", "4", "--bytes", str(size), *asked, env=env)
-            names = (answer["algorithm"], f"{answer['route']}/{answer['algorithm']}")
-            assert expected["route"] in names
+            protocol = f"/{answer['protocol']}" if answer["protocol"] else ""
+            assert expected["route"] == answer["algorithm"] + protocol
             if asked:
                 assert answer["rounds_text"].startswith(expected["how"])
     assert "larger" in altorch("routes", "--ranks", "4", *world)
@@ -354,6 +354,12 @@ def test_explain_shared_memory_where_there_is_some():
     found = document(*asked)
     assert found["algorithm"] == "shm" and "one node" in found["reason"] and "steps" in found["rounds_text"]
     assert "memory that the ranks share" in altorch(*asked)
+    small = document("explain", "all_reduce", "--bytes", "8K", "--ranks", "6")
+    assert small["protocol"] == "one_step" and "first that pays" in small["routes_not_taken"]["shm/two_steps"]
+    env = {"ALTORCH_ROUTE": "all_reduce=shm/two_steps"}
+    assert (
+        document("explain", "all_reduce", "--bytes", "8K", "--ranks", "6", env=env)["protocol"] == "two_steps"
+    )
     assert document(*asked, env={"ALTORCH_SHM_BYTES": "0"})["algorithm"] != "shm"
     assert document(*asked, env={"ALTORCH_ROUTE": "all_reduce=shm"})["reason"] == "ALTORCH_ROUTE"
     assert document(*asked, "--nodes", "2", env={"ALTORCH_ROUTE": "all_reduce=shm"})["algorithm"] != "shm"

@@ -4,8 +4,8 @@
 
 #include <span>
 
+#include "base/protocol.h"
 #include "gpu/host_staged/board.h"
-#include "select/protocol.h"
 
 namespace altorch {
 
@@ -22,7 +22,7 @@ struct StagedMemory {
   bool own_gpus;  // World::co_resident()
 };
 
-using StagedProtocol = Protocol<StagedMemory, StagedProtocolId>;
+using StagedProtocol = Protocol<Operation, StagedMemory, StagedProtocolId>;
 std::span<const StagedProtocol> staged_protocols();
 
 }  // namespace altorch

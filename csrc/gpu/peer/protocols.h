@@ -4,8 +4,8 @@
 
 #include <span>
 
+#include "base/protocol.h"
 #include "gpu/peer/layout.h"
-#include "select/protocol.h"
 
 namespace altorch {
 
@@ -21,7 +21,7 @@ enum class PeerProtocolId : std::uint8_t {
   kMessages,      // send and receive
 };
 
-using PeerProtocol = Protocol<PeerLayout, PeerProtocolId>;
+using PeerProtocol = Protocol<Operation, PeerLayout, PeerProtocolId>;
 std::span<const PeerProtocol> peer_protocols();
 
 }  // namespace altorch

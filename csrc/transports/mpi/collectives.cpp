@@ -74,7 +74,7 @@ bool MpiCollectives::has(const Call& call, int size) {
   return (has_blocks(call.kind) ? block_offset(block_counts(call), call.count, size) : call.count) <= INT_MAX;
 }
 
-void MpiCollectives::start(const Call& call, std::uint64_t, Request& request) {
+void MpiCollectives::start(const Call& call, std::uint64_t, std::string_view, Request& request) {
   request = Request{};
   request.exact = false;
   // Made only where MPI or test() need more than the handle.

@@ -27,7 +27,8 @@ class MpiCollectives : public NativeCollectives {
   std::string_view name() const override { return kName; }
   static constexpr std::string_view kName = kMpiCollectives;
   bool offers(const Call& call) const override { return has(call, size_); }
-  void start(const Call& call, std::uint64_t fingerprint, Request& request) override;
+  void start(const Call& call, std::uint64_t fingerprint, std::string_view protocol,
+             Request& request) override;
   // To MPI a request is a request.
   State test(Request& request, std::optional<Error>& error) override {
     return channel_.test({&request, 1}, error);

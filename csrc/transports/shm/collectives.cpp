@@ -11,6 +11,10 @@ namespace {
 
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 56;  // of a block: their bytes can be counted
 
+shm::Place place_of(const shm::Segment& segment) {
+  return {segment.size(), static_cast<std::int64_t>(segment.area_bytes()), segment.has_core_each()};
+}
+
 }  // namespace
 
 bool ShmCollectives::has(const Call& call) {
@@ -21,20 +25,26 @@ bool ShmCollectives::has(const Call& call) {
 
 std::size_t ShmCollectives::limit() { return static_cast<std::size_t>(numeric_setting("ALTORCH_SHM_BYTES")); }
 
-std::string ShmCollectives::describe(const Call& call, int ranks) {
+ExplainedProtocol ShmCollectives::describe(const Call& call, int ranks, std::string_view asked) {
   const std::vector<std::string> cores = {usable_cores()};  // as far as is known
   shm::Segment segment(nullptr, 0, ranks, shm::Segment::area_bytes(ranks, limit()), count_cores(cores));
   const std::vector<shm::Process> processes(
       static_cast<std::size_t>(ranks));  // which may, as far as is known
   shm::Job job{
       .call = call, .segment = &segment, .longest_block = longest_block(call), .processes = processes};
-  const shm::Pattern& pattern = shm::pattern_of(call);
+  const shm::Place place = place_of(segment);
+  const shm::Pattern& pattern = shm::pattern_of(call, place, asked);
   const std::int64_t steps = pattern.steps(job);
-  return std::string(pattern.summary) + "; " + std::to_string(steps) + (steps == 1 ? " step\n" : " steps\n");
+  ExplainedProtocol said{.steps = pattern.summary};
+  if (call.kind == OpKind::kAllReduce || call.kind == OpKind::kReduce)
+    said = explain_protocol(shm::reduction_protocols(), call, place, asked);
+  said.steps += "; " + std::to_string(steps) + (steps == 1 ? " step\n" : " steps\n");
+  return said;
 }
 
-void ShmCollectives::start(const Call& call, std::uint64_t identity, Request& request) {
-  pattern_ = &shm::pattern_of(call);
+void ShmCollectives::start(const Call& call, std::uint64_t identity, std::string_view protocol,
+                           Request& request) {
+  pattern_ = &shm::pattern_of(call, place_of(segment_), protocol);
   job_ = {.call = call,
           .segment = &segment_,
           .first_step = step_ + 1,

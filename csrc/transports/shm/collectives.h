@@ -34,7 +34,7 @@ class ShmCollectives : public NativeCollectives {
   // the mismatch.
   bool compares_calls() const override { return true; }
   bool finishes_reductions() const override { return true; }
-  void start(const Call& call, std::uint64_t identity, Request& request) override;
+  void start(const Call& call, std::uint64_t identity, std::string_view protocol, Request& request) override;
   std::uint64_t steps() const override { return step_; }
   State test(Request& request, std::optional<Error>& error) override;
   // Always frees the buffers: only this rank writes to its tensors. A peer that still reads them
@@ -47,8 +47,8 @@ class ShmCollectives : public NativeCollectives {
   // ALTORCH_SHM_BYTES: what the memory of a group may take; 0: none is wanted.
   static std::size_t limit();
   static bool are_wanted() { return limit() > 0; }
-  // For people: what happens in the call.
-  static std::string describe(const Call& call, int ranks);
+  // For people: what happens in the call; `asked`: the protocol that ALTORCH_ROUTE names, or empty.
+  static ExplainedProtocol describe(const Call& call, int ranks, std::string_view asked);
   static constexpr std::string_view kName = kShmCollectives;
 
  private:

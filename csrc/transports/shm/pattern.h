@@ -10,6 +10,7 @@
 
 #include "base/call.h"
 #include "base/error.h"
+#include "base/protocol.h"
 #include "base/shape.h"
 #include "platform/single_copy.h"
 #include "transports/shm/segment.h"
@@ -64,7 +65,19 @@ extern const Pattern kSmallAllReduce, kSmallReduce, kLargeReduction, kReduceScat
     kExscan;  // reductions.cpp
 }  // namespace patterns
 
-const Pattern& pattern_of(const Call& call);
+// What a choice between patterns depends on.
+struct Place {
+  int ranks;
+  std::int64_t area_bytes;  // of a rank, for one step
+  bool core_each;           // Segment::has_core_each()
+};
+
+// How all_reduce and reduce are carried.
+using ReductionProtocol = Protocol<Call, Place, const Pattern*>;
+std::span<const ReductionProtocol> reduction_protocols();
+
+// `asked`: one of kShmProtocols, or empty.
+const Pattern& pattern_of(const Call& call, const Place& place, std::string_view asked);
 
 // agreement.cpp. The largest block, or, where the blocks must agree, a hash of them that is odd; of
 // even ones twice the count.

@@ -3,7 +3,9 @@
 
 al                 altorch as it chooses
 al:host_staged     altorch over that route of CUDA tensors (nccl, peer, host_staged, host_relay)
+al:peer/ll128      altorch over that protocol of a route
 al:ring            altorch by that algorithm, for CPU tensors, where an operation has it (`altorch algorithms`)
+al:shm/two_steps   altorch by that protocol of the memory that ranks share, for CPU tensors: all_reduce and reduce
 al:messages        altorch without shared memory, for CPU tensors: messages between all ranks
 al:max_ctas=4      altorch with that option (of nccl, too)
 gloo, nccl         torch's own
@@ -32,6 +34,7 @@ MOVE_NOTHING = ("fake", "recorded")
 MESSAGES = "messages"
 SYMMETRIC = "symm"
 BACKENDS = ("al", "gloo", "nccl", SYMMETRIC, *MOVE_NOTHING)
+REDUCTIONS = ("all_reduce", "reduce")  # which have protocols over shared memory
 # What torch's gloo has for CUDA tensors.
 GLOO_ON_GPUS = ("all_reduce", "all_gather", "broadcast", "barrier")
 _FAKE = "torch.testing._internal.distributed.fake_pg"
@@ -115,8 +118,9 @@ def make(name: str, device: torch.device, operations: Sequence[str]) -> dist.Pro
 def has_algorithm(operation: str, name: str) -> bool:
     from altorch._extension import extension
 
-    if name == "native":
-        return operation != "send_recv"
+    native, _, protocol = name.partition("/")
+    if native in ("native", "shm"):
+        return operation in REDUCTIONS if protocol else operation != "send_recv"
     return any((row["op"], row["name"]) == (operation, name) for row in extension().algorithms())
 
 

@@ -75,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         _print_on_gpus(arguments, size, found)
         return 0
     what = f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} ranks"
-    pairs = {"route": found["route"], "algorithm": found["algorithm"], "why": found["reason"]}
+    algorithm = f"{found['algorithm']}/{found['protocol']}" if found["protocol"] else found["algorithm"]
+    pairs = {"route": found["route"], "algorithm": algorithm, "why": found["reason"]}
     if found["cost_seconds"]:  # native collectives have no model
         pairs["cost"] = f"{found['cost_seconds'] * 1e6:.1f} us by the cost model"
     print_pairs(what, pairs)
@@ -108,8 +109,7 @@ def _print_on_gpus(arguments: argparse.Namespace, size: int, found: dict[str, An
 
 def gpu_route(found: dict[str, Any]) -> str:
     """As ALTORCH_ROUTE names it: `nccl`, or `peer/ll128` where the route has several protocols."""
-    route, protocol = str(found["route"]), found["algorithm"]
-    return route if protocol == route else f"{route}/{protocol}"
+    return f"{found['route']}/{found['protocol']}" if found["protocol"] else str(found["route"])
 
 
 def _alternative(row: dict[str, Any]) -> list[str]:

@@ -36,7 +36,7 @@ class HallCollectives : public NativeCollectives {
     return call.kind == OpKind::kAllReduce && call.dtype == DType::kFloat32;
   }
   bool compares_calls() const override { return compares_; }
-  void start(const Call& call, std::uint64_t fingerprint, Request& request) override {
+  void start(const Call& call, std::uint64_t fingerprint, std::string_view, Request& request) override {
     output_ = {static_cast<float*>(call.output), static_cast<std::size_t>(call.count)};
     request.handle = ++calls_;
     const std::lock_guard lock(hall_.mutex);

@@ -47,7 +47,7 @@ std::vector<std::string> on_nodes(const Ranks& node_of_rank, Body body, Loopback
 
 void run(HierarchicalCollectives& collectives, const Call& call, std::uint64_t identity) {
   Request request;
-  collectives.start(call, identity, request);
+  collectives.start(call, identity, {}, request);
   std::optional<Error> error;
   State state = State::kPending;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
@@ -226,7 +226,7 @@ TEST(HierarchicalCollectives, WaitForARankInAnotherCall) {
     Request request;
     std::optional<Error> error;
     own.start(Call{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, nullptr, &value, 1},
-              /*identity=*/rank < 2 ? 1 : 2, request);
+              /*identity=*/rank < 2 ? 1 : 2, /*protocol=*/{}, request);
     // The two of a node agree: they go as far as to the messages.
     for (int poll = 0; poll < 20'000; ++poll)
       expect(own.test(request, error) == State::kPending, "it took what was not for it");

@@ -87,11 +87,19 @@ TEST(Route, NamesAProtocolBehindARoute) {
   EXPECT_EQ(rules.gpu_protocol(all_reduce(65536), 4, "peer"), "");
 }
 
+TEST(Route, NamesAProtocolOfSharedMemory) {
+  const RouteSetting setting("all_reduce:0-64k=shm/two_steps,all_reduce=shm");
+  World world{.ranks = 4};
+  world.native = {{"shm", [](const Call&) { return true; }, true, true}};
+  EXPECT_EQ(decide(all_reduce(100), world, Rules()).protocol, "two_steps");
+  EXPECT_EQ(decide(all_reduce(65536), world, Rules()).protocol, "");
+}
+
 TEST(Route, RefusesSettingsThatNameNothing) {
-  for (const char* text :
-       {"all_reduce=fastest", "cuda=ring", "cuda=peer/", "cuda=peer/pieces", "cuda=nccl/ll", "cuda=/ll",
-        "cuda=native", "cuda=fastest", "allreduce=ring", "all_reduce", "all_reduce:4=ring",
-        "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
+  for (const char* text : {"all_reduce=fastest", "cuda=ring", "cuda=peer/", "cuda=peer/pieces",
+                           "cuda=nccl/ll", "cuda=/ll", "all_reduce=shm/fastest", "all_reduce=native/one_step",
+                           "cuda=shm/one_step", "cuda=native", "cuda=fastest", "allreduce=ring", "all_reduce",
+                           "all_reduce:4=ring", "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
     const RouteSetting setting(text);
     EXPECT_THROW(Rules(), Error) << text;
   }

@@ -35,13 +35,14 @@ inline constexpr std::size_t kReduced = kSlowMemory ? 6'000 : 20'000, kMoved = k
 struct Member {
   NativeCollectives& collectives;
   int rank, size;
+  std::string_view protocol = {};  // the one that is asked for
 };
 
 inline void run(const Member& me, const Call& call) {
   expect(me.collectives.offers(call),
          std::string("not offered: ") + name_of(call.kind) + " of " + name_of(call.dtype));
   Request request;
-  me.collectives.start(call, /*identity=*/1, request);
+  me.collectives.start(call, /*identity=*/1, me.protocol, request);
   std::optional<Error> error;
   AdaptiveWait wait;
   State state = me.collectives.test(request, error);

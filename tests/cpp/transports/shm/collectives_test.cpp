@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <deque>
@@ -102,6 +103,8 @@ void reduces_right(const Member& me, Draw& draw) {
   const auto seed = static_cast<unsigned>(draw.random());
   const int root = static_cast<int>(draw.upto(me.size - 1));
   const bool to_all = draw.upto(2) > 0;
+  constexpr std::array<std::string_view, 3> kAsked{"", "one_step", "two_steps"};
+  const Member asked{me.collectives, me.rank, me.size, kAsked[draw.random() % kAsked.size()]};
   std::vector<double> sum(static_cast<std::size_t>(count));
   for (int rank = 0; rank < me.size; ++rank) {
     const Bytes theirs = small_integers(dtype, count, seed + static_cast<unsigned>(rank));
@@ -111,7 +114,7 @@ void reduces_right(const Member& me, Draw& draw) {
   Call call{
       to_all ? OpKind::kAllReduce : OpKind::kReduce, dtype, ReduceOp::kSum, root, own.data(), own.data()};
   call.count = count;
-  run(me, call);
+  run(asked, call);
   if (!to_all && me.rank != root) return;
   for (std::size_t i = 0; i < sum.size(); ++i)
     conformance::expect(value_at(dtype, own, i) == sum[i], "a sum is wrong");
@@ -301,7 +304,7 @@ TEST(ShmCollectives, WaitForARankInAnotherCall) {
     Request request;
     std::optional<Error> error;
     own.start(Call{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, nullptr, &value, 1},
-              /*identity=*/static_cast<std::uint64_t>(rank), request);
+              /*identity=*/static_cast<std::uint64_t>(rank), /*protocol=*/{}, request);
     for (int poll = 0; poll < 1000; ++poll)
       conformance::expect(own.test(request, error) == State::kPending, "it took what was not for it");
     conformance::expect(own.cancel(request) && request.handle == 0, "no rank touches the tensor any more");
@@ -327,7 +330,7 @@ TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
         std::optional<Error> error;
         own.start(Call{OpKind::kAllGather, DType::kFloat32, ReduceOp::kSum, 0, input.data(), output.data(),
                        1 << 16},
-                  1, request);
+                  1, {}, request);
         const auto end =
             std::chrono::steady_clock::now() + std::chrono::milliseconds(rank == 0 ? 10'000 : 200);
         while (std::chrono::steady_clock::now() < end)
@@ -360,7 +363,7 @@ TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
         if (rank == 0) started.get_future().wait();
         own.start(Call{OpKind::kAllGather, DType::kFloat32, ReduceOp::kSum, 0, input.data(), output.data(),
                        1 << 16},
-                  1, request);
+                  1, {}, request);
         if (rank == 1) {
           conformance::expect(own.test(request, error) == State::kPending, "it came to an end alone");
           started.set_value();
@@ -394,7 +397,7 @@ TEST(ShmCollectives, ReadWhereABlockWasBeforeItsOwnerWentOn) {
   for (std::size_t rank = 0; rank < kSize; ++rank) {
     all.emplace_back(Segment(memory, static_cast<int>(rank), kSize, area), processes_of(kSize, true));
     call.output = outputs[rank].data();
-    all[rank].start(call, 1, requests[rank]);
+    all[rank].start(call, 1, {}, requests[rank]);
   }
   const auto test = [&](std::size_t rank) {
     EXPECT_EQ(all[rank].test(requests[rank], error), State::kPending);
@@ -408,7 +411,7 @@ TEST(ShmCollectives, ReadWhereABlockWasBeforeItsOwnerWentOn) {
   all[0].cancel(requests[0]);
   const std::vector<std::int64_t> others(kSize, kHuge);
   call.input_counts = others;
-  all[0].start(call, 2, requests[0]);
+  all[0].start(call, 2, {}, requests[0]);
   EXPECT_EQ(test(0), 3u);
   EXPECT_EQ(test(2), 3u) << "rank 0 tells of another call already, but not of this step";
   EXPECT_FALSE(error);
@@ -423,7 +426,7 @@ TEST(ShmCollectives, CompareBlocksThatNotAllRanksKnow) {
       call.input_counts = call.output_counts = rank == 0 ? two_and_one : one_and_two;
       Request request;
       std::optional<Error> error;
-      own.start(call, 1, request);
+      own.start(call, 1, {}, request);
       while (own.test(request, error) == State::kPending) std::this_thread::yield();
       // In the all_to_all either rank sends the other what that expects.
       if (kind == OpKind::kAllToAll) return conformance::expect(!error, "they agree");
@@ -447,7 +450,7 @@ TEST(ShmCollectives, CallRanksAsTheirGroupDoes) {
         call.output_counts = rank == 0 ? two_and_one : one_and_two;
         Request request;
         std::optional<Error> error;
-        own.start(call, 1, request);
+        own.start(call, 1, {}, request);
         while (own.test(request, error) == State::kPending) std::this_thread::yield();
         conformance::expect(error && says(error->what(), rank == 0 ? "rank 7 of" : "rank 3 of"),
                             "another rank");
@@ -467,7 +470,7 @@ TEST(ShmCollectives, CompareEvenBlocksWithUnevenOnes) {
       const auto call = [&](bool is_uneven) {
         Call next{kind, DType::kFloat32, ReduceOp::kSum, 0, input, output, 4};
         if (is_uneven) (kind == OpKind::kAllGather ? next.output_counts : next.input_counts) = uneven;
-        own.start(next, 1, request);
+        own.start(next, 1, {}, request);
         while (own.test(request, error) == State::kPending) std::this_thread::yield();
       };
       for (int i = 0; i < 2; ++i) call(true);
@@ -480,12 +483,24 @@ TEST(ShmCollectives, CompareEvenBlocksWithUnevenOnes) {
   }
 }
 
+TEST(ShmCollectives, HaveTheProtocolsThatAreNamed) {
+  for (const auto& row : reduction_protocols()) EXPECT_TRUE(std::ranges::count(kShmProtocols, row.name));
+  for (const std::string_view name : kShmProtocols)
+    EXPECT_TRUE(std::ranges::count(reduction_protocols(), name, &ReductionProtocol::name));
+}
+
 TEST(ShmCollectives, SayWhatHappens) {
   Call call{OpKind::kAllReduce, DType::kFloat32};
   call.count = 4;
-  EXPECT_EQ(ShmCollectives::describe(call, 4), "every rank shows its vector, and reduces all; 1 step\n");
+  EXPECT_EQ(ShmCollectives::describe(call, 4, {}).steps,
+            "every rank shows its vector, and reduces all; 1 step\n");
+  EXPECT_EQ(ShmCollectives::describe(call, 4, "two_steps").name, "two_steps");
   call.count = 1 << 20;
-  EXPECT_NE(ShmCollectives::describe(call, 4).find("steps"), std::string::npos);
+  EXPECT_NE(ShmCollectives::describe(call, 4, {}).steps.find("steps"), std::string::npos);
+  // What the areas do not hold goes as if nothing was asked for.
+  EXPECT_EQ(ShmCollectives::describe(call, 4, "one_step").name, "two_steps");
+  call.kind = OpKind::kBroadcast;
+  EXPECT_EQ(ShmCollectives::describe(call, 4, "one_step").name, "");
 }
 
 }  // namespace

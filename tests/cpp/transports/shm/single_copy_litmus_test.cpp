@@ -34,7 +34,7 @@ struct Exchange {
       : own(of), output(input.size()), ranks(size) {
     Call call{OpKind::kAllToAll, DType::kInt64, ReduceOp::kSum, 0, input.data(), output.data()};
     call.count = kBlock;
-    own.start(call, round, request);
+    own.start(call, round, {}, request);
   }
   State test() { return own.test(request, error); }
   bool is_right(std::uint64_t round) const {
