@@ -23,6 +23,9 @@ constexpr Setting kSettings[] = {
      "'all_reduce:0-64k=peer/ll128', 'all_reduce=shm/two_steps' (CPU); what carries windows: "
      "'window=messages'.",
      /*must_agree=*/true},
+    {"ALTORCH_TUNED", "path", "",
+     "What `altorch tune` wrote on this machine: which route or protocol carries which sizes. ALTORCH_ROUTE "
+     "comes before it. A file of another machine or version is refused with a warning."},
     {"ALTORCH_DETERMINISTIC", "0|1", "0",
      "1: sums of CUDA tensors are added in the order of the ranks, so that bits depend on neither size nor "
      "place; "

@@ -56,7 +56,7 @@ std::span<const std::int64_t> block_counts(const Call& call) {
   return traits_of(call).input == Holds::kAllBlocks ? call.input_counts : call.output_counts;
 }
 
-std::int64_t elements_sent_alike(const Call& call, int size) {
+std::int64_t even_elements(const Call& call, int size) {
   if (!is_vector_collective(call.kind) || is_scan(call.kind) || call.uneven()) return 0;
   return (scatters(call.kind) ? size : 1) * call.count;
 }

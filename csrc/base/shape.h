@@ -40,9 +40,9 @@ constexpr bool is_vector_collective(OpKind kind) {
 // The count of each rank's block; empty if all have `count` elements. all_to_all has two such
 // lists: do not ask.
 std::span<const std::int64_t> block_counts(const Call& call);
-// What each rank sends to another in all, in elements, where that is the same on all ranks and none
-// of it is empty: of a vector or even blocks. Otherwise, and of scans, 0.
-std::int64_t elements_sent_alike(const Call& call, int size);
+// The elements of a rank's vector, or of all its even blocks, as every rank knows them. Of uneven
+// blocks, of scans, and where ranks do not know each other's sizes, 0.
+std::int64_t even_elements(const Call& call, int size);
 // Elements of the longest block that this rank knows of, or of the vector.
 std::int64_t longest_block(const Call& call);
 

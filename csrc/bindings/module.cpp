@@ -477,6 +477,8 @@ PYBIND11_MODULE(_C, module) {
       "log_info", [](const std::string& message) { log(LogLevel::kInfo, message); }, py::arg("message"),
       "One line on standard error, where ALTORCH_LOG_LEVEL is info or debug.");
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
+  module.def("set_tuned_rules", &set_tuned_rules, py::arg("rules"),
+             "Rules of `altorch tune`, in the syntax of ALTORCH_ROUTE, for groups made from now on.");
   module.def(
       "explain",
       [](const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,

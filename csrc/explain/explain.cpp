@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/shape.h"
 #include "base/size_text.h"
 #include "collectives/printer.h"
 #include "gpu/host_staged/pinned_bytes.h"
@@ -57,7 +58,7 @@ std::optional<Route> asked_for(const Question& question, const Operation& asked,
     }
     route.name = route.algorithm->name;
   }
-  if (const auto why = unsupported_reason(route, {&asked, 1}, world, false))
+  if (const auto why = unsupported_reason(route, {&asked, 1}, world))
     refuse(question.algorithm + " cannot carry " + question.operation + " of " + question.dtype + " among " +
            std::to_string(question.ranks) + " ranks: " + *why + "; `altorch algorithms` lists what can");
   return route;
@@ -99,13 +100,18 @@ void add_rounds(Explanation& said, const Route& route, const Operation& asked, c
   }
 }
 
+constexpr const char* kLater = "the first that serves is taken";
+
 // Why a route that could carry the call does not.
 std::string why_later(const GpuRouteRow& row, const Operation& asked, const World& world) {
   std::int64_t most = 0;
-  for (const GpuDefaultRow& early : gpu_default_rows())
-    if (early.route == &row && early.is_for(asked, world)) most = std::max(most, early.most_sent(world));
-  if (most == 0 || most == kUnlimited) return "the first that serves is taken";
-  return "it comes first where a rank sends up to " + size_text(most);
+  for (const GpuDefaultRow& early : gpu_default_rows()) {
+    if (early.route != &row || !early.applies_to_group(asked, world)) continue;
+    if (early.serves(asked, world)) return kLater;
+    most = std::max(most, early.most_sent(world));
+  }
+  if (most == 0 || most == kUnlimited) return kLater;
+  return "it comes first up to " + size_text(scatters(asked.kind) ? most / world.ranks : most);
 }
 
 void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const Operation& asked,
@@ -114,10 +120,10 @@ void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const 
   for (const GpuRouteRow* row : gpu_route_rows()) {
     if ((taken && taken->row == row) || row->forced) continue;  // the latter is no choice
     const bool allowed = ruled.empty() || ruled == row->name || ruled == row->fallback_for;
-    const auto why = unsupported_reason({.name = row->name, .row = row}, {&asked, 1}, world, false);
+    const auto why = unsupported_reason({.name = row->name, .row = row}, {&asked, 1}, world);
     said.others.push_back(
         {std::string(row->name), why.value_or(ruled.empty() ? why_later(*row, asked, world)
-                                              : allowed     ? "the first that serves is taken"
+                                              : allowed     ? kLater
                                                             : "ALTORCH_ROUTE says " + std::string(ruled))});
   }
 }
@@ -151,7 +157,7 @@ Explanation explain(const Question& question) {
   std::optional<Route> taken = asked_for(question, asked, world);
   if (!taken) {
     taken = decide({&asked, 1}, world, rules, [&](const Route& route) {
-      const auto why = unsupported_reason(route, {&asked, 1}, world, false);
+      const auto why = unsupported_reason(route, {&asked, 1}, world);
       // What a rule of ALTORCH_ROUTE names, and cannot have.
       if (why && !route.row) said.others.push_back({std::string(route.name), *why});
       return !why &&

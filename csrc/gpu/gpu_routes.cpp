@@ -126,7 +126,7 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
   std::string reasons;
   GpuRoute* found = nullptr;
   const auto takes = [&](const Route& route) {
-    auto reason = unsupported_reason(route, operations, world_, capturing);
+    auto reason = unsupported_reason(route, operations, world_, capturing ? &rules_ : nullptr);
     const bool opens_here = route.row->forced || (route.row->opens_at_once && world_.ranks > 1);
     if (!reason && capturing && !routes_[index_of(*route.row)] && !opens_here)
       reason =
@@ -137,7 +137,7 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
       if (found) return true;
       reason = world_.missing[index_of(*route.row)];
     }
-    if (!route.only_small && (!route.row->forced || asked == route.name))
+    if (!route.early && (!route.row->forced || asked == route.name))
       reasons += (reasons.empty() ? "" : "; ") + std::string(route.name) + ": " + *reason;
     return false;
   };

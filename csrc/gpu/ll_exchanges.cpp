@@ -44,7 +44,7 @@ LlSlotShape LlExchanges::pair_shape(int ranks, std::size_t bytes, int blocks) {
 }
 
 bool LlExchanges::fits(const Operation& operation, int ranks, std::size_t bytes) {
-  const std::int64_t sent = bytes_of(operation, elements_sent_alike(operation, ranks));
+  const std::int64_t sent = bytes_of(operation, even_elements(operation, ranks));
   return sent > 0 && sent <= static_cast<std::int64_t>(bytes);
 }
 

@@ -11,8 +11,8 @@ namespace {
 
 using Takes = std::function<bool(const Route&)>;
 
-Route by(const GpuRouteRow& row, const char* reason, bool only_small = false) {
-  return {.name = row.name, .reason = reason, .row = &row, .only_small = only_small};
+Route by(const GpuRouteRow& row, const char* reason, bool early = false) {
+  return {.name = row.name, .reason = reason, .row = &row, .early = early};
 }
 
 // Whether every step rounds.
@@ -35,9 +35,9 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
                              const Takes& takes) {
   const std::int64_t bytes = payload_bytes(operation, world.ranks);
   for (const Rules::Rule& rule : rules.all()) {
-    if (!rule.gpu_route.empty() || !rule.applies(operation.kind, bytes)) continue;
+    if (!rule.gpu_route.empty() || !rule.applies(operation, bytes, world.ranks)) continue;
     const Route ruled{.name = rule.algorithm ? rule.algorithm->name : rule.native,
-                      .reason = kByRule,
+                      .reason = rule.tuned ? kTuned : kByRule,
                       .algorithm = rule.algorithm,
                       .native = world.native_named(rule.native),
                       .protocol = rule.protocol};
@@ -55,11 +55,13 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
 
 std::optional<Route> before_its_turn(const Operation& operation, const World& world, const Takes& takes) {
   bool pairs_are_taken = false;
+  const GpuRouteRow* refused = nullptr;
   for (const GpuDefaultRow& row : gpu_default_rows()) {
-    if (!row.serves(operation, world) || (row.in_pairs && pairs_are_taken)) continue;
-    Route route = by(*row.route, row.reason, /*only_small=*/true);
+    if (!row.serves(operation, world) || (row.in_pairs ? pairs_are_taken : row.route == refused)) continue;
+    Route route = by(*row.route, row.reason, /*early=*/true);
     route.in_pairs = row.in_pairs;
     if (takes(route)) return route;
+    if (!row.in_pairs) refused = row.route;
     // Which of them serves all ranks know alike; whether a rank has small blocks, only itself.
     pairs_are_taken = row.in_pairs && !world.missing[index_of(*row.route)];
   }
@@ -70,6 +72,11 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
                                const Takes& takes) {
   const std::string_view asked = rules.gpu_route(operations.front(), world.ranks);
   if (asked.empty() && operations.size() == 1) {
+    const std::string_view tuned = rules.tuned_gpu_route(operations.front(), world.ranks);
+    for (const GpuRouteRow* row : gpu_route_rows()) {
+      const Route fastest = by(*row, kTuned, /*early=*/true);
+      if (row->name == tuned && takes(fastest)) return fastest;
+    }
     if (const auto early = before_its_turn(operations.front(), world, takes)) return early;
   }
   for (const GpuRouteRow* row : gpu_route_rows()) {
@@ -112,7 +119,7 @@ bool needs_staging(const Operation& operation, int ranks, const Algorithm* algor
 }
 
 std::optional<std::string> unsupported_reason(const Route& route, std::span<const Operation> operations,
-                                              const World& world, bool capturing) {
+                                              const World& world, const Rules* capturing) {
   if (!route.row) {
     const char* why = host_unsupported_reason(route, operations.front(), world);
     return why ? std::optional<std::string>(why) : std::nullopt;
@@ -124,7 +131,8 @@ std::optional<std::string> unsupported_reason(const Route& route, std::span<cons
     if (world.deterministic && !row.in_rank_order && operation.reduces() && !is_integral(operation.dtype))
       return "the order of its sums depends on the size, which ALTORCH_DETERMINISTIC=1 forbids";
     if (!capturing) continue;
-    if (auto why = row.capture_unsupported_reason(operation, world))
+    const std::string_view asked = capturing->gpu_protocol(operation, world.ranks, row.name);
+    if (auto why = row.capture_unsupported_reason(operation, world, asked))
       return "it cannot be captured into a CUDA graph: " + *why;
   }
   return std::nullopt;

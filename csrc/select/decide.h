@@ -36,9 +36,9 @@ std::optional<Route> decide(std::span<const Operation> operations, const World& 
 Route decide(const Operation& operation, const World& world, const Rules& rules);
 
 // Why a route cannot carry these operations, as a clause, or nothing. `capturing`: into a CUDA
-// graph.
+// graph; null: not; else the rules, which may name a protocol that cannot.
 std::optional<std::string> unsupported_reason(const Route& route, std::span<const Operation> operations,
-                                              const World& world, bool capturing);
+                                              const World& world, const Rules* capturing = nullptr);
 
 // Whether the operation is a reduction that goes through staging memory (runtime/staging.h),
 // whatever its route: a prescaled sum; among more than two ranks a sum or product of a half type,

@@ -141,7 +141,7 @@ std::string calls_of(const Row& row) {
       add("even blocks");
       break;
   }
-  return text.empty() ? "all that rows before it leave" : text;
+  return text.empty() ? "all other calls" : text;
 }
 
 }  // namespace

@@ -11,15 +11,15 @@ namespace {
 
 constexpr OpKinds kVectors = kinds_of(OpKind::kAllReduce, OpKind::kReduce, OpKind::kBroadcast,
                                       OpKind::kAllGather, OpKind::kReduceScatter),
-                  kSums = kinds_of(OpKind::kAllReduce, OpKind::kReduce),
+                  kReductions = kinds_of(OpKind::kAllReduce, OpKind::kReduce),
                   kBroadcast = kinds_of(OpKind::kBroadcast), kAllGather = kinds_of(OpKind::kAllGather),
                   kReduceScatter = kinds_of(OpKind::kReduceScatter), kAllToAll = kinds_of(OpKind::kAllToAll);
 
 constexpr const char *kSmall = "small: one kernel that writes into the memory of the other GPUs",
-                     *kTwo = "two GPUs: one kernel that writes into the memory of the other",
-                     *kFew = "few GPUs: one kernel that writes into the memory of the others",
-                     *kHost = "small, on one node: the host is done in half the time that NCCL needs",
-                     *kFlags =
+                     *kTwoGpus = "two GPUs: one kernel that writes into the memory of the other",
+                     *kFewGpus = "few GPUs: one kernel that writes into the memory of the others",
+                     *kHostTime = "small, on one node: the host is done in half the time that NCCL needs",
+                     *kSharedGpu =
                          "small, on a GPU that ranks share: flags would wait for it to switch between "
                          "processes",
                      *kPairs = "small blocks: one kernel that writes into the memory of the other GPUs",
@@ -44,57 +44,61 @@ constexpr GpuDefaultRow kRows[] = {
      .to_all = 256 * kKiB},
     {.route = kPeer, .reason = kSmall, .kinds = kVectors, .fewest_ranks = 9, .bytes = 32 * kKiB},
     {.route = kPeer,
-     .reason = kTwo,
-     .kinds = kSums | kReduceScatter,
+     .reason = kTwoGpus,
+     .kinds = kReductions | kReduceScatter,
      .gpus = Gpus::kLinked,
      .most_ranks = 2,
      .bytes = 256 * kMiB},
     {.route = kPeer,
-     .reason = kTwo,
+     .reason = kTwoGpus,
      .kinds = kAllGather,
      .gpus = Gpus::kLinked,
      .most_ranks = 2,
      .bytes = 128 * kMiB},
     {.route = kPeer,
-     .reason = kTwo,
+     .reason = kTwoGpus,
      .kinds = kBroadcast,
      .gpus = Gpus::kLinked,
      .most_ranks = 2,
      .bytes = 64 * kMiB},
-    {.route = kPeer, .reason = kTwo, .kinds = kSums | kAllGather, .most_ranks = 2, .bytes = 8 * kMiB},
     {.route = kPeer,
-     .reason = kTwo,
+     .reason = kTwoGpus,
+     .kinds = kReductions | kAllGather,
+     .most_ranks = 2,
+     .bytes = 8 * kMiB},
+    {.route = kPeer,
+     .reason = kTwoGpus,
      .kinds = kReduceScatter | kBroadcast,
      .most_ranks = 2,
      .bytes = 16 * kMiB},
-    {.route = kPeer, .reason = kTwo, .kinds = kAllToAll, .most_ranks = 2},
+    {.route = kPeer, .reason = kTwoGpus, .kinds = kAllToAll, .most_ranks = 2},
     {.route = kPeer,
-     .reason = kFew,
+     .reason = kFewGpus,
      .kinds = kinds_of(OpKind::kAllReduce) | kAllGather,
      .gpus = Gpus::kLinked,
      .most_ranks = 4,
      .bytes = 16 * kMiB},
     {.route = kPeer,
-     .reason = kFew,
+     .reason = kFewGpus,
      .kinds = kReduceScatter,
      .gpus = Gpus::kLinked,
      .most_ranks = 4,
      .bytes = 64 * kMiB},
     {.route = kPeer,
-     .reason = kFew,
+     .reason = kFewGpus,
      .kinds = kBroadcast,
      .gpus = Gpus::kLinked,
      .most_ranks = 4,
      .bytes = 4 * kMiB},
-    {.route = kPeer, .reason = kFew, .kinds = kAllToAll, .gpus = Gpus::kLinked, .most_ranks = 4},
+    {.route = kPeer, .reason = kFewGpus, .kinds = kAllToAll, .gpus = Gpus::kLinked, .most_ranks = 4},
 
     {.route = kStaged,
-     .reason = kHost,
+     .reason = kHostTime,
      .kinds = kVectors,
      .gpus = Gpus::kCoResident,
      .bytes = 64 * kKiB,
      .to_all = 192 * kKiB},
-    {.route = kRelay, .reason = kFlags, .kinds = kVectors, .gpus = Gpus::kShared, .bytes = 512 * kKiB},
+    {.route = kRelay, .reason = kSharedGpu, .kinds = kVectors, .gpus = Gpus::kShared, .bytes = 512 * kKiB},
 
     {.route = kPeer, .reason = kPairs, .kinds = kAllToAll, .gpus = Gpus::kCoResident, .in_pairs = true},
     {.route = kStaged,
@@ -104,7 +108,7 @@ constexpr GpuDefaultRow kRows[] = {
      .in_pairs = true},
 };
 
-bool are_such(Gpus gpus, const World& world) {
+bool holds(Gpus gpus, const World& world) {
   switch (gpus) {
     case Gpus::kAny:
       return true;
@@ -120,17 +124,17 @@ bool are_such(Gpus gpus, const World& world) {
 
 }  // namespace
 
-bool GpuDefaultRow::is_for(const Operation& operation, const World& world) const {
-  if ((kinds & kinds_of(operation.kind)) == 0 || !are_such(gpus, world)) return false;
+bool GpuDefaultRow::applies_to_group(const Operation& operation, const World& world) const {
+  if ((kinds & kinds_of(operation.kind)) == 0 || !holds(gpus, world)) return false;
   if (in_pairs && world.missing[index_of(gpu_rows::nccl)]) return false;
   return world.ranks >= fewest_ranks && world.ranks <= most_ranks;
 }
 
 bool GpuDefaultRow::serves(const Operation& operation, const World& world) const {
-  if (!is_for(operation, world)) return false;
-  if (bytes == kUnlimited) return true;
+  if (!applies_to_group(operation, world)) return false;
+  if (most_sent(world) == kUnlimited) return true;
   const std::int64_t sent =
-      elements_sent_alike(operation, world.ranks) * static_cast<std::int64_t>(size_of(operation.dtype));
+      even_elements(operation, world.ranks) * static_cast<std::int64_t>(size_of(operation.dtype));
   return sent > 0 && sent <= most_sent(world);
 }
 

@@ -35,18 +35,18 @@ struct GpuDefaultRow {
   OpKinds kinds;
   Gpus gpus = Gpus::kAny;
   int fewest_ranks = 2, most_ranks = std::numeric_limits<int>::max();
-  // The most bytes that a rank sends to one other rank, and, in whole KiB each, to all others. Both
-  // are for calls of which all ranks send the same: elements_sent_alike() in base/shape.h.
+  // The most bytes of a rank's vector, or of all its blocks: even_elements() in base/shape.h. And,
+  // in whole KiB each, of that times the number of the other ranks.
   std::int64_t bytes = kUnlimited, to_all = kUnlimited;
   // It carries the blocks of an all_to_all that are small in both directions, and NCCL the others.
   bool in_pairs = false;
 
   // Thread rules: pure functions, which do not allocate; any thread.
-  // Whether the row is for such calls in such a group, of some size.
-  bool is_for(const Operation& operation, const World& world) const;
-  // And whether it is for this size. The route may be unable to carry the call.
+  // Whether it serves such calls of some size in such a group.
+  bool applies_to_group(const Operation& operation, const World& world) const;
+  // Whether it serves this one. The route may be unable to carry it.
   bool serves(const Operation& operation, const World& world) const;
-  // The most bytes that a rank sends to one other rank, of calls that the row is for.
+  // The most bytes of a rank's vector, or of all its blocks, that it serves.
   std::int64_t most_sent(const World& world) const;
 };
 

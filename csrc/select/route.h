@@ -20,7 +20,7 @@ struct Route {
   std::string_view protocol = {};        // the one that ALTORCH_ROUTE names, on host memory
   const GpuRouteRow* row = nullptr;      // on device memory
   bool in_pairs = false;                 // all_to_all: it carries the small blocks, NCCL the others
-  bool only_small = false;               // tried first for a small call; errors do not mention it
+  bool early = false;                    // tried before its turn; errors do not mention it
 };
 
 }  // namespace altorch

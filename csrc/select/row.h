@@ -33,9 +33,11 @@ struct GpuRouteRow {
   std::optional<std::string> (*unsupported_on)(const GpuSource& gpus, int device);
   std::optional<std::string> (*unsupported_among)(const World& world);
   std::optional<std::string> (*unsupported_to)(const Operation& operation);
-  // Why it cannot go into a CUDA graph this way; by default everything can.
-  std::optional<std::string> (*capture_unsupported_reason)(const Operation& operation, const World& world) =
-      [](const Operation&, const World&) { return std::optional<std::string>(); };
+  // Why it cannot go into a CUDA graph this way; by default everything can. `asked`: the protocol
+  // that ALTORCH_ROUTE names, or empty.
+  std::optional<std::string> (*capture_unsupported_reason)(const Operation& operation, const World& world,
+                                                           std::string_view asked) =
+      [](const Operation&, const World&, std::string_view) { return std::optional<std::string>(); };
   // The largest block of an all_to_all, in bytes, that it carries beside NCCL; null: none.
   std::size_t (*pair_bytes)(int ranks) = nullptr;
   // Its protocols, as ALTORCH_ROUTE names them behind its own name; none: it has one way for all.

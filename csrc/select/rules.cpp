@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 
 #include "base/env.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/shape.h"
 #include "select/sizes.h"
 #include "select/table.h"
 #include "transports/native_collectives.h"
@@ -31,6 +33,26 @@ std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
   if (!value || times == 0 || *value > kUnlimited / times)
     refuse_rule(rule, "'" + text + "' is not a size (use 64, 4k, 2m, 1g or inf)");
   return *value * times;
+}
+
+int parse_ranks(const std::string& rule, const std::string& text) {
+  const auto ranks = to_number<int>(text);
+  if (!ranks || *ranks < 1) refuse_rule(rule, "'" + text + "' is no number of ranks");
+  return *ranks;
+}
+
+// Never destroyed: a thread may make a group while the process ends.
+std::mutex& tuned_mutex() {
+  static auto& mutex = *new std::mutex;
+  return mutex;
+}
+std::string& tuned_text() {
+  static auto& text = *new std::string;
+  return text;
+}
+std::string tuned_rules() {
+  const std::lock_guard lock(tuned_mutex());
+  return tuned_text();
 }
 
 std::string gpu_route_names() {
@@ -77,7 +99,8 @@ void find_native(const std::string& rule, const std::string& text, Rules::Rule& 
   for (const std::string_view name : kNativeNames) {
     if (choice.route != name) continue;
     parsed.native = name;
-    const bool shm = name == kShmCollectives;
+    const bool shm =
+        name == kShmCollectives && (parsed.kind == OpKind::kAllReduce || parsed.kind == OpKind::kReduce);
     parsed.protocol =
         find_protocol(rule, choice, shm ? std::span(kShmProtocols) : std::span<const std::string_view>());
   }
@@ -95,7 +118,11 @@ std::string_view find_window_row(const std::string& rule, const std::string& cho
 }  // namespace
 
 Rules::Rules() {
-  const std::string text = setting("ALTORCH_ROUTE");
+  add(setting("ALTORCH_ROUTE"), /*tuned=*/false);
+  add(tuned_rules(), /*tuned=*/true);
+}
+
+void Rules::add(const std::string& text, bool tuned) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find_first_of(",;", begin), text.size());
     const std::string rule = text.substr(begin, end - begin);
@@ -104,10 +131,14 @@ Rules::Rules() {
     const auto equals = rule.find('=');
     if (equals == std::string::npos) refuse_rule(rule, "there is no '='");
     const auto colon = rule.find(':');
-    const std::string kind_name = rule.substr(0, std::min(colon, equals));
+    const std::string calls = rule.substr(0, std::min(colon, equals));
+    const auto at = std::min(calls.find('@'), calls.size());
+    const std::string kind_name = calls.substr(0, at);
     Rule parsed{std::nullopt, 0, kUnlimited, nullptr, {}, {}};
+    parsed.tuned = tuned;
+    if (at < calls.size()) parsed.ranks = parse_ranks(rule, calls.substr(at + 1));
     if (kind_name == "window") {
-      if (colon < equals) refuse_rule(rule, "windows have one route for every size");
+      if (colon < equals || parsed.ranks) refuse_rule(rule, "windows have one route for all");
       if (window_.empty()) window_ = find_window_row(rule, rule.substr(equals + 1));
       continue;
     }
@@ -138,17 +169,42 @@ Rules::Rules() {
   }
 }
 
+void Rules::check(const std::string& text) {
+  Rules none{std::vector<Rule>()};
+  none.add(text, /*tuned=*/true);
+}
+
+void set_tuned_rules(const std::string& text) {
+  Rules::check(text);
+  const std::lock_guard lock(tuned_mutex());
+  tuned_text() = text;
+}
+
+bool Rules::Rule::applies(const Operation& operation, std::int64_t bytes, int size) const {
+  if (kind && *kind != operation.kind) return false;
+  if (ranks != 0 && ranks != size) return false;
+  const bool all_sizes = from == 0 && below == kUnlimited;
+  const bool alike = all_know_sizes(operation.kind) || (exchanges(operation.kind) && !operation.uneven()) ||
+                     operation.is_message();
+  return all_sizes || (alike && bytes >= from && bytes < below);
+}
+
 const Rules::Rule* Rules::gpu_rule(const Operation& operation, int size) const {
   if (overrides_.empty()) return nullptr;
   const std::int64_t bytes = payload_bytes(operation, size);
   for (const Rule& rule : overrides_)
-    if (!rule.gpu_route.empty() && rule.applies(operation.kind, bytes)) return &rule;
+    if (!rule.gpu_route.empty() && rule.applies(operation, bytes, size)) return &rule;
   return nullptr;
 }
 
 std::string_view Rules::gpu_route(const Operation& operation, int size) const {
   const Rule* rule = gpu_rule(operation, size);
-  return rule ? rule->gpu_route : std::string_view();
+  return rule && !rule->tuned ? rule->gpu_route : std::string_view();
+}
+
+std::string_view Rules::tuned_gpu_route(const Operation& operation, int size) const {
+  const Rule* rule = gpu_rule(operation, size);
+  return rule && rule->tuned ? rule->gpu_route : std::string_view();
 }
 
 std::string_view Rules::gpu_protocol(const Operation& operation, int size, std::string_view route) const {

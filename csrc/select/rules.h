@@ -15,19 +15,26 @@
 
 namespace altorch {
 
-inline constexpr char kByRule[] = "ALTORCH_ROUTE";  // the reason for what a rule names
+inline constexpr char kByRule[] = "ALTORCH_ROUTE",
+                      kTuned[] = "ALTORCH_TUNED";  // reasons for what a rule names
 
-// The rules by which routes are chosen. A rule matches by operation and size, which are the same on
-// all ranks, so all ranks choose the same route if ALTORCH_ROUTE is the same on all ranks.
+// The rules by which routes are chosen. A rule matches by operation, ranks and size, which are the
+// same on all ranks, so all ranks choose the same route if ALTORCH_ROUTE is the same on all ranks.
 // Thread rules: immutable after construction.
 class Rules {
  public:
-  // Reads ALTORCH_ROUTE; a rule that names no known operation or algorithm throws
-  // ErrorKind::kInvalidArgument.
+  // Reads ALTORCH_ROUTE, and behind it what set_tuned_rules() was given; a rule that names no known
+  // operation or algorithm throws ErrorKind::kInvalidArgument.
   Rules();
+
+  // Throws ErrorKind::kInvalidArgument for text that is none.
+  static void check(const std::string& text);
 
   // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of table.h, or nothing.
   std::string_view gpu_route(const Operation& operation, int size) const;
+  // The route that was fastest when `altorch tune` measured, or nothing: it comes first, and the
+  // usual ones after it.
+  std::string_view tuned_gpu_route(const Operation& operation, int size) const;
   // Which protocol of that route it names (base/protocol.h), if it names one of this route.
   std::string_view gpu_protocol(const Operation& operation, int size, std::string_view route) const;
 
@@ -41,21 +48,30 @@ class Rules {
     std::string_view native;         // the name of NativeCollectives; or empty
     std::string_view gpu_route;      // empty: the rule is for host memory
     std::string_view protocol = {};  // of `native`, or of `gpu_route`; empty: the route chooses
+    int ranks = 0;                   // of the group; 0: any number
+    bool tuned = false;              // from set_tuned_rules()
 
-    bool applies(OpKind asked, std::int64_t bytes) const {
-      return (!kind || *kind == asked) && bytes >= from && bytes < below;
-    }
+    // `bytes`: payload_bytes(). A rank knows the sizes of its own blocks alone of an uneven
+    // all_to_all, gather and scatter: a rule with a range of sizes is not for these.
+    bool applies(const Operation& operation, std::int64_t bytes, int size) const;
   };
   // In the order of ALTORCH_ROUTE. On host memory, the first rule that applies, and whose choice
   // can carry the call, decides. For CUDA tensors, the first rule that applies decides.
   std::span<const Rule> all() const { return overrides_; }
 
  private:
+  explicit Rules(std::vector<Rule> rules) : overrides_(std::move(rules)) {}
+  void add(const std::string& text, bool tuned);
   const Rule* gpu_rule(const Operation& operation, int size) const;
 
   std::vector<Rule> overrides_;
   std::string_view window_;
 };
+
+// Rules in the syntax of ALTORCH_ROUTE that `altorch tune` wrote, for groups that this process
+// makes from now on; empty: none. Throws ErrorKind::kInvalidArgument, and changes nothing then. Any
+// thread.
+void set_tuned_rules(const std::string& text);
 
 // Elements in one segment of a pipelined algorithm, from ALTORCH_SEGMENT_BYTES.
 std::int64_t segment_elements(DType dtype);

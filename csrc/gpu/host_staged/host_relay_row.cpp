@@ -52,9 +52,8 @@ extern const GpuRouteRow gpu_rows::host_relay = {
     .unsupported_on = [](const GpuSource& gpus, int device) { return gpus.unsupported_reason(device); },
     .unsupported_among = [](const World&) { return std::optional<std::string>(); },
     .unsupported_to = host_staged_unsupported_reason,
-    .capture_unsupported_reason = [](const Operation&, const World&) -> std::optional<std::string> {
-      return "the host takes part in it";
-    },
+    .capture_unsupported_reason = [](const Operation&, const World&, std::string_view)
+        -> std::optional<std::string> { return "the host takes part in it"; },
     .explain = explain,
     .open = open,
 };

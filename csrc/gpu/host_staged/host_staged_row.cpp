@@ -32,12 +32,15 @@ std::optional<std::string> unsupported_among(const World& world) {
 
 // What goes in one kernel counts on the device; pieces have flags that differ from replay to
 // replay.
-std::optional<std::string> capture_unsupported_reason(const Operation& operation, const World& world) {
+std::optional<std::string> capture_unsupported_reason(const Operation& operation, const World& world,
+                                                      std::string_view asked) {
   if (operation.kind == OpKind::kBarrier) return std::nullopt;
   if (!world.co_resident()) return "ranks share a GPU, on which no kernel can wait for another";
   const BoardLayout layout = board_layout(world.ranks);
-  if (!LlExchanges::fits(operation, world.ranks, layout.ll_bytes) &&
-      !LlExchanges::goes_in_pairs(operation, layout.pair_bytes()))
+  const StagedProtocolId id =
+      protocol_of(staged_protocols(), operation, {layout, world.co_resident()}, asked).id;
+  if (id != StagedProtocolId::kLl &&
+      !(id == StagedProtocolId::kPairs && LlExchanges::goes_in_pairs(operation, layout.pair_bytes())))
     return "it is no small collective, and its flags differ from replay to replay";
   const auto beside_nccl = kReadsInGraphs / static_cast<std::size_t>(std::max(1, world.ranks - 1));
   if (!world.missing[index_of(gpu_rows::nccl)] && !LlExchanges::fits(operation, world.ranks, beside_nccl))

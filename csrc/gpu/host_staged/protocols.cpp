@@ -14,6 +14,9 @@ namespace {
 
 constexpr const char* kSharedGpu = "ranks share a GPU, on which no kernel can wait for another";
 
+constexpr const char* kByLl =
+    "one kernel per rank, by LL: it sends the others their parts, and takes theirs when they are there\n";
+
 std::string pieces_text(std::int64_t pieces, std::int64_t bytes) {
   return std::to_string(pieces) + " piece(s) of up to " + size_text(bytes);
 }
@@ -29,15 +32,12 @@ constexpr StagedProtocol kRows[] = {
     {.id = StagedProtocolId::kLl,
      .name = "ll",
      .unsupported_reason = [](const Operation& operation, const StagedMemory& memory) -> const char* {
-       if (!memory.own_gpus) return kSharedGpu;
+       if (!memory.co_resident) return kSharedGpu;
        return LlExchanges::fits(operation, memory.layout.ranks, memory.layout.ll_bytes)
                   ? nullptr
                   : "it is for vectors and even blocks that its slots hold";
      },
-     .steps = [](const Operation&, const StagedMemory&) -> std::string {
-       return "one kernel per rank, by LL: it sends this rank's part, and takes the others' when they are "
-              "there\n";
-     }},
+     .steps = [](const Operation&, const StagedMemory&) -> std::string { return kByLl; }},
     {.id = StagedProtocolId::kPieces,
      .name = "pieces",
      .unsupported_reason = [](const Operation& operation, const StagedMemory&) -> const char* {
@@ -56,15 +56,13 @@ constexpr StagedProtocol kRows[] = {
     {.id = StagedProtocolId::kPairs,
      .name = "pairs",
      .unsupported_reason = [](const Operation& operation, const StagedMemory& memory) -> const char* {
-       if (!memory.own_gpus) return kSharedGpu;
+       if (!memory.co_resident) return kSharedGpu;
        return exchanges(operation.kind) ? nullptr : "it is for all_to_all";
      },
      .steps = [](const Operation& operation, const StagedMemory& memory) -> std::string {
        if (!LlExchanges::goes_in_pairs(operation, memory.layout.pair_bytes()))
          return by_messages(operation, memory);
-       return "one kernel per rank, by LL: it sends a block to each other rank, and takes theirs when they "
-              "are "
-              "there\n";
+       return kByLl;
      }},
     {.id = StagedProtocolId::kMessages,
      .name = "messages",

@@ -12,14 +12,14 @@ namespace altorch {
 enum class StagedProtocolId : std::uint8_t {
   kLl,        // one kernel: every four bytes with a number
   kPieces,    // copied to pinned memory piece by piece, with flags
-  kPairs,     // each pair of ranks by LL or messages, after the size of its blocks
+  kPairs,     // each pair of ranks by LL or messages, by the size of its blocks
   kMessages,  // piece by piece between two ranks
 };
 
 // What the choice depends on.
 struct StagedMemory {
   const BoardLayout& layout;
-  bool own_gpus;  // World::co_resident()
+  bool co_resident;  // World::co_resident()
 };
 
 using StagedProtocol = Protocol<Operation, StagedMemory, StagedProtocolId>;

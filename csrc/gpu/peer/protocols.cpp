@@ -9,33 +9,32 @@
 namespace altorch {
 namespace {
 
-constexpr const char *kSumsOnly = "it is for reductions",
+constexpr const char *kReductionsOnly = "it is for reductions",
                      *kMovesOnly = "it is for vectors that are not reduced",
-                     *kTakenByLl128 =
-                         "the GPUs are linked by NVLink, where LL128 has the memory of its slots",
+                     *kTakenByLl128 = "LL128 replaces it over NVLink, so that it has no slots",
                      *kNeedsLinks = "it needs GPUs that NVLink links to each other";
 
-bool is_moved(const Operation& operation) {
-  return is_vector_collective(operation.kind) && !operation.reduces();
+bool is_vector(const Operation& operation) {
+  return is_vector_collective(operation.kind) && !is_scan(operation.kind);
 }
+bool is_reduced(const Operation& operation) { return operation.reduces() && !is_scan(operation.kind); }
+bool is_moved(const Operation& operation) { return is_vector(operation) && !operation.reduces(); }
 std::int64_t longest_bytes(const Operation& operation) {
   return bytes_of(operation, longest_block(operation));
 }
-bool has_shares(const Operation& operation, const PeerLayout& layout) {
+bool may_be_two_shot(const Operation& operation, const PeerLayout& layout) {
   return !scatters(operation.kind) && layout.reduces_two_shot();
 }
 
 std::string by_ll(const Operation&, const PeerLayout&) {
   return "one kernel per rank, by LL: it writes this rank's part into the others' memory, with a number "
-         "beside "
-         "every four bytes, and takes theirs when they are there\n";
+         "beside every four bytes, and takes theirs when they are there\n";
 }
 std::string by_ll128(const Operation& operation, const PeerLayout&) {
-  return std::string(
-             "one kernel per rank, by LL128: it writes this rank's part into the others' memory in lines of "
-             "128 "
-             "bytes, with a number in every line, and ") +
-         (operation.reduces() ? "reduces" : "takes") + " theirs when they are there\n";
+  const std::string takes = operation.reduces() ? "reduces" : "takes";
+  return "one kernel per rank, by LL128: it writes this rank's part into the others' memory in lines of 128 "
+         "bytes, with a number in every line, and " +
+         takes + " theirs when they are there\n";
 }
 std::string up_to(const PeerLayout& layout) {
   return " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
@@ -69,24 +68,24 @@ constexpr PeerProtocol kRows[] = {
     {.id = PeerProtocolId::kLl128,
      .name = "ll128",
      .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
-       if (!is_vector_collective(operation.kind)) return "it is for vectors and blocks of known sizes";
+       if (!is_vector(operation)) return "it is for vectors and blocks of known sizes";
        return layout.reduces_by_ll128() ? nullptr : kNeedsLinks;
      },
      .passed_over_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
        const std::int64_t bytes = longest_bytes(operation);
        if (!operation.reduces())
-         return layout.moves_by_ll128(bytes) ? nullptr : "flags are faster for so much";
-       return !scatters(operation.kind) && layout.is_two_shot(bytes)
-                  ? "shares are faster for so much among so many ranks"
-                  : nullptr;
+         return layout.moves_by_ll128(bytes) ? nullptr : "the chunked exchange is faster at this size";
+       return !scatters(operation.kind) && layout.is_two_shot(bytes) ? "two-shot is faster at this size"
+                                                                     : nullptr;
      },
      .steps = by_ll128},
     {.id = PeerProtocolId::kLl128TwoShot,
      .name = "ll128_two_shot",
      .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
-       if (!operation.reduces() || scatters(operation.kind)) return "it is for all_reduce and reduce";
+       if (!is_reduced(operation) || scatters(operation.kind)) return "it is for all_reduce and reduce";
        if (!layout.reduces_by_ll128()) return kNeedsLinks;
-       return layout.reduces_two_shot() ? nullptr : "two ranks send as much without shares, and wait once";
+       return layout.reduces_two_shot() ? nullptr
+                                        : "between two ranks one-shot sends as much, and waits once";
      },
      .steps = [](const Operation& operation, const PeerLayout& layout) -> std::string {
        std::string text = by_ll128(operation, layout);
@@ -96,24 +95,24 @@ constexpr PeerProtocol kRows[] = {
     {.id = PeerProtocolId::kTwoShot,
      .name = "two_shot",
      .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
-       if (!operation.reduces() || scatters(operation.kind)) return "it is for all_reduce and reduce";
+       if (!is_reduced(operation) || scatters(operation.kind)) return "it is for all_reduce and reduce";
        if (layout.reduces_by_ll128()) return kTakenByLl128;
-       return layout.reduces_two_shot() ? nullptr : "two ranks send as much without shares, and wait once";
+       return layout.reduces_two_shot() ? nullptr
+                                        : "between two ranks one-shot sends as much, and waits once";
      },
      .steps = [](const Operation&, const PeerLayout& layout) -> std::string {
        return "one kernel per rank, in rounds" + up_to(layout) +
-              "it writes into the others' memory, raises a flag, reduces its share of all ranks', and passes "
-              "that "
-              "on\n";
+              "it writes into the others' memory, raises a flag, reduces its share of all ranks', "
+              "and passes that on\n";
      }},
     {.id = PeerProtocolId::kOneShot,
      .name = "one_shot",
      .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
-       if (!operation.reduces()) return kSumsOnly;
+       if (!is_reduced(operation)) return kReductionsOnly;
        return layout.reduces_by_ll128() ? kTakenByLl128 : nullptr;
      },
      .passed_over_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
-       return has_shares(operation, layout) ? "shares are faster among so many ranks" : nullptr;
+       return may_be_two_shot(operation, layout) ? "two-shot is faster among so many ranks" : nullptr;
      },
      .steps = in_chunks},
     {.id = PeerProtocolId::kExchange,

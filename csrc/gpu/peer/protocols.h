@@ -17,7 +17,7 @@ enum class PeerProtocolId : std::uint8_t {
   kOneShot,       // chunks, with a flag behind each; every rank reduces all it needs
   kTwoShot,       // rounds with a flag; each rank reduces a share, and passes it on
   kExchange,      // chunks, with a flag behind each; nothing is reduced
-  kPairs,         // each pair of ranks by LL, LL128 or exchange, after the size of its blocks
+  kPairs,         // each pair of ranks by LL, LL128 or exchange, by the size of its blocks
   kMessages,      // send and receive
 };
 

@@ -5,15 +5,16 @@ namespace altorch::shm {
 namespace {
 
 // Up to so many bytes of all other ranks together, every rank reads and reduces all of a vector, in
-// one step; beyond, its slice, in two. kReadWithCores: more than two ranks, with a core each; with
-// fewer cores another wait costs more. us for one and for two steps, medians of `altorch bench
-// all_reduce --against al:shm/one_step,al:shm/two_steps`, on 16 cores of an Intel Xeon, and on 2:
+// one step; beyond, its slice, in two. kReadWithCores: of more than two ranks with a core each;
+// kRead: of two, and with fewer cores, where another wait costs more. us for one and for two steps,
+// medians of `altorch bench all_reduce --against al:shm/one_step,al:shm/two_steps`, on 16 cores of
+// an Intel Xeon, and on 2:
 //   2 ranks            64 KiB  19.6  24.0    128 KiB  31.4  31.6
 //   4 ranks            16 KiB  20.5  20.5     32 KiB  29.1  26.1
 //   8 ranks             4 KiB  15.3  15.9      8 KiB  19.8  17.4
 //   16 ranks            2 KiB  16.8  16.8      4 KiB  20.5  16.6
 //   4 ranks, 2 cores   32 KiB  49    54      128 KiB  143   118
-constexpr std::int64_t kReadByTwo = 128 << 10, kReadWithCores = 48 << 10;
+constexpr std::int64_t kRead = 128 << 10, kReadWithCores = 48 << 10;
 
 std::int64_t bytes_of(const Call& call) {
   return call.count * static_cast<std::int64_t>(size_of(call.dtype));
@@ -23,28 +24,22 @@ const char* larger_than_an_area(const Call& call, const Place& place) {
                                            : nullptr;
 }
 const char* large(const Call& call, const Place& place) {
-  return (place.ranks - 1) * bytes_of(call) >
-                 (place.ranks > 2 && place.core_each ? kReadWithCores : kReadByTwo)
+  return (place.ranks - 1) * bytes_of(call) > (place.ranks > 2 && place.core_each ? kReadWithCores : kRead)
              ? "it is faster that each rank reduces a slice of so much"
              : nullptr;
 }
 
+const Pattern& in_one_step(const Call& call) {
+  return call.kind == OpKind::kAllReduce ? patterns::kSmallAllReduce : patterns::kSmallReduce;
+}
+
 constexpr ReductionProtocol kReductions[] = {
-    {.id = &patterns::kSmallAllReduce,
+    {.id = ReductionSteps::kOne,
      .name = "one_step",
-     .unsupported_reason = [](const Call& call, const Place& place) -> const char* {
-       return call.kind == OpKind::kAllReduce ? larger_than_an_area(call, place) : "it is for all_reduce";
-     },
+     .unsupported_reason = larger_than_an_area,
      .passed_over_reason = large,
-     .steps = [](const Call&, const Place&) -> std::string { return patterns::kSmallAllReduce.summary; }},
-    {.id = &patterns::kSmallReduce,
-     .name = "one_step",
-     .unsupported_reason = [](const Call& call, const Place& place) -> const char* {
-       return call.kind == OpKind::kReduce ? larger_than_an_area(call, place) : "it is for reduce";
-     },
-     .passed_over_reason = large,
-     .steps = [](const Call&, const Place&) -> std::string { return patterns::kSmallReduce.summary; }},
-    {.id = &patterns::kLargeReduction,
+     .steps = [](const Call& call, const Place&) -> std::string { return in_one_step(call).summary; }},
+    {.id = ReductionSteps::kTwo,
      .name = "two_steps",
      .unsupported_reason = [](const Call&, const Place&) -> const char* { return nullptr; },
      .steps = [](const Call&, const Place&) -> std::string { return patterns::kLargeReduction.summary; }},
@@ -58,7 +53,9 @@ const Pattern& pattern_of(const Call& call, const Place& place, std::string_view
   switch (call.kind) {
     case OpKind::kAllReduce:
     case OpKind::kReduce:
-      return *protocol_of(reduction_protocols(), call, place, asked).id;
+      if (protocol_of(reduction_protocols(), call, place, asked).id == ReductionSteps::kOne)
+        return in_one_step(call);
+      return patterns::kLargeReduction;
     case OpKind::kBroadcast:
       return patterns::kBroadcast;
     case OpKind::kAllGather:

@@ -73,7 +73,8 @@ struct Place {
 };
 
 // How all_reduce and reduce are carried.
-using ReductionProtocol = Protocol<Call, Place, const Pattern*>;
+enum class ReductionSteps : std::uint8_t { kOne, kTwo };
+using ReductionProtocol = Protocol<Call, Place, ReductionSteps>;
 std::span<const ReductionProtocol> reduction_protocols();
 
 // `asked`: one of kShmProtocols, or empty.

@@ -3,9 +3,10 @@
 
 al                 altorch as it chooses
 al:host_staged     altorch over that route of CUDA tensors (nccl, peer, host_staged, host_relay)
-al:peer/ll128      altorch over that protocol of a route
+al:peer/ll128      altorch over that protocol of a route, where it can carry the call
 al:ring            altorch by that algorithm, for CPU tensors, where an operation has it (`altorch algorithms`)
-al:shm/two_steps   altorch by that protocol of the memory that ranks share, for CPU tensors: all_reduce and reduce
+al:shm/two_steps   the same through the memory that ranks share, for CPU tensors: all_reduce and reduce
+al:untuned         altorch without the file of ALTORCH_TUNED
 al:messages        altorch without shared memory, for CPU tensors: messages between all ranks
 al:max_ctas=4      altorch with that option (of nccl, too)
 gloo, nccl         torch's own
@@ -31,7 +32,7 @@ from altorch.bench import symmetric
 from altorch.bench.cases import Buffers, Call, Case
 
 MOVE_NOTHING = ("fake", "recorded")
-MESSAGES = "messages"
+MESSAGES, UNTUNED = "messages", "untuned"
 SYMMETRIC = "symm"
 BACKENDS = ("al", "gloo", "nccl", SYMMETRIC, *MOVE_NOTHING)
 REDUCTIONS = ("all_reduce", "reduce")  # which have protocols over shared memory
@@ -87,6 +88,8 @@ def settings(
         return {}, {}
     if backend != "al":
         raise ValueError(f"'{name}': only al has routes")
+    if choice == UNTUNED:
+        return {"ALTORCH_TUNED": ""}, {}
     if device.type == "cuda":
         return {"ALTORCH_ROUTE": f"cuda={choice}"}, {}
     if choice == MESSAGES:
@@ -120,7 +123,9 @@ def has_algorithm(operation: str, name: str) -> bool:
 
     native, _, protocol = name.partition("/")
     if native in ("native", "shm"):
-        return operation in REDUCTIONS if protocol else operation != "send_recv"
+        if protocol:
+            return native == "shm" and operation in REDUCTIONS
+        return operation != "send_recv"
     return any((row["op"], row["name"]) == (operation, name) for row in extension().algorithms())
 
 
@@ -131,7 +136,7 @@ def takes_part(name: str, device: torch.device, operation: str) -> bool:
         return operation in GLOO_ON_GPUS
     if backend == SYMMETRIC:
         return operation == "all_reduce"
-    if device.type == "cuda" or choice in ("", MESSAGES) or "=" in choice:
+    if device.type == "cuda" or choice in ("", MESSAGES, UNTUNED) or "=" in choice:
         return True
     return has_algorithm(operation, choice)
 

@@ -43,9 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from altorch import _tuned
     from altorch._extension import extension
 
     try:
+        _tuned.apply()
         size = parse_bytes(arguments.bytes)
         if arguments.ranks < 1 or not 0 <= arguments.rank < arguments.ranks:
             raise ValueError(
@@ -88,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [_alternative(row) for row in found["alternatives"]]
         print_table(
             "Alternatives (ALTORCH_ROUTE picks another)",
-            ["algorithm", "cost [us]", "chosen unasked"],
+            ["algorithm", "cost [us]", "chosen among messages"],
             rows,
             right=["cost [us]"],
         )

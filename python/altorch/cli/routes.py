@@ -114,6 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ranks < 1 or arguments.nodes < 1:
         print("altorch routes: --ranks and --nodes must be at least 1", file=sys.stderr)
         return 2
+    from altorch import _tuned
+
+    _tuned.apply()
     world = World(
         arguments.device,
         arguments.ranks,
@@ -172,7 +175,8 @@ def _ask(world: World, operation: str, size: int) -> tuple[str, str, str]:
         # How many pieces differs with every size.
         how = re.sub(r"^\d+ piece\(s\) of up to \S+ \S+", "in pieces", how)
         return gpu_route(found), how, found["reason"]
-    return found["algorithm"], found["route"], found["reason"]
+    protocol = f"/{found['protocol']}" if found["protocol"] else ""
+    return found["algorithm"] + protocol, found["route"], found["reason"]
 
 
 @contextmanager

@@ -52,8 +52,9 @@ Operation call(OpKind kind, std::int64_t bytes, DType dtype = DType::kFloat32) {
 std::string taken(const Operation& operation, const World& world, const std::string& asked = {},
                   bool capturing = false) {
   const RouteSetting setting(asked.empty() ? "" : "cuda=" + asked);
-  const auto route = decide({&operation, 1}, world, Rules(), [&](const Route& each) {
-    return !unsupported_reason(each, {&operation, 1}, world, capturing);
+  const Rules rules;
+  const auto route = decide({&operation, 1}, world, rules, [&](const Route& each) {
+    return !unsupported_reason(each, {&operation, 1}, world, capturing ? &rules : nullptr);
   });
   return route ? std::string(route->name) + (route->in_pairs ? " in pairs" : "") : "none";
 }
@@ -166,6 +167,20 @@ TEST(DecideTest, GraphsHoldNcclAndWhatCountsOnTheDevice) {
   EXPECT_EQ(captured(OpKind::kAllReduce, kLl, World::of(shared)), "host_staged");
 }
 
+// Its pieces and messages are counted by the host.
+TEST(DecideTest, GraphsHoldNoProtocolWhoseFlagsDifferFromReplayToReplay) {
+  auto poor = strangers(2);
+  poor[1].unsupported_reasons[kNccl] = "there is no NCCL";
+  const World world = World::of(poor);
+  const auto captured = [&](OpKind kind, const std::string& asked) {
+    return taken(call(kind, kLl), world, asked, /*capturing=*/true);
+  };
+  EXPECT_EQ(captured(OpKind::kAllReduce, "host_staged/ll"), "host_staged");
+  EXPECT_EQ(captured(OpKind::kAllReduce, "host_staged/pieces"), "none");
+  EXPECT_EQ(captured(OpKind::kAllToAll, "host_staged/pairs"), "host_staged");
+  EXPECT_EQ(captured(OpKind::kAllToAll, "host_staged/messages"), "none");
+}
+
 TEST(DecideTest, GpusThatMapEachOthersMemory) {
   World world = World::of(peers(2));
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLl), world), "peer");
@@ -213,6 +228,17 @@ TEST(DecideTest, TwoGpusTakeMoreBesideNccl) {
             "peer in pairs");  // of which no rank knows that none is small
 }
 
+TEST(DecideTest, ATunedRouteComesFirstWhereItServes) {
+  set_tuned_rules("all_reduce@2:0-inf=host_staged");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLl), World::of(peers(2))), "host_staged");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLl), World::of(peers(4))), "peer");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLl), World::of(peers(2)), "nccl"), "nccl");
+  auto far = peers(2);
+  far[1].node = "another";
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLl), World::of(far)), "nccl");
+  set_tuned_rules("");
+}
+
 TEST(DecideTest, SumsInTheOrderOfTheRanks) {
   World world = World::of(peers(2)), far = World::of(peers(2));
   world.deterministic = far.deterministic = true;
@@ -257,10 +283,10 @@ TEST(DecideTest, SeveralOperationsAtOnceGoTheSameWay) {
   const World world = World::of(strangers(2));
   const std::vector<Operation> two = {call(OpKind::kAllReduce, kLl),
                                       call(OpKind::kAllReduce, kLl, DType::kInt16)};
-  EXPECT_TRUE(unsupported_reason({.row = &gpu_rows::nccl}, two, world, false).has_value());
-  EXPECT_FALSE(unsupported_reason({.row = &gpu_rows::host_staged}, two, world, false).has_value());
+  EXPECT_TRUE(unsupported_reason({.row = &gpu_rows::nccl}, two, world).has_value());
+  EXPECT_FALSE(unsupported_reason({.row = &gpu_rows::host_staged}, two, world).has_value());
   decide(two, world, Rules(), [](const Route& route) {
-    EXPECT_FALSE(route.only_small);
+    EXPECT_FALSE(route.early);
     return false;
   });
 }

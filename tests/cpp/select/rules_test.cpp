@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "select/decide.h"
 #include "support/route_setting.h"
@@ -95,11 +97,69 @@ TEST(Route, NamesAProtocolOfSharedMemory) {
   EXPECT_EQ(decide(all_reduce(65536), world, Rules()).protocol, "");
 }
 
+TEST(Route, IsForGroupsOfSoManyRanks) {
+  const RouteSetting setting("all_reduce@4:0-64k=ring,all_reduce@2=pairwise");
+  EXPECT_EQ(chosen(all_reduce(100), 4, false).name, "ring");
+  EXPECT_EQ(chosen(all_reduce(65536), 2, false).name, "pairwise");
+  EXPECT_NE(chosen(all_reduce(100), 8, false).reason, std::string(kByRule));
+}
+
+// Else ranks would choose apart: each knows the sizes of its own blocks alone.
+TEST(Route, RangesOfSizesAreForSizesThatAllRanksKnow) {
+  const RouteSetting setting("all_to_all:0-64k=pairwise,gather:0-64k=linear,all_gather:0-64k=ring");
+  const Rules rules;
+  const std::vector<std::int64_t> counts = {1, 2};
+  const auto applies = [&](OpKind kind, bool uneven) {
+    Operation operation;
+    operation.kind = kind;
+    operation.count = 1;
+    if (uneven) operation.input_counts = operation.output_counts = counts;
+    return std::ranges::any_of(rules.all(), [&](const auto& rule) { return rule.applies(operation, 8, 2); });
+  };
+  EXPECT_TRUE(applies(OpKind::kAllToAll, false));
+  EXPECT_FALSE(applies(OpKind::kAllToAll, true));
+  EXPECT_FALSE(applies(OpKind::kGather, false));
+  EXPECT_TRUE(applies(OpKind::kAllGather, true));
+}
+
+TEST(Route, TunedRulesComeAfterThoseOfTheSetting) {
+  struct Tuned {
+    explicit Tuned(const std::string& text) { set_tuned_rules(text); }
+    ~Tuned() { set_tuned_rules(""); }
+  } const tuned("all_reduce@4:0-64k=ring,broadcast@2=peer/ll128");
+  EXPECT_STREQ(chosen(all_reduce(100), 4, false).reason, kTuned);
+  Operation broadcast = all_reduce(100);
+  broadcast.kind = OpKind::kBroadcast;
+  EXPECT_EQ(Rules().tuned_gpu_route(broadcast, 2), "peer");
+  EXPECT_EQ(Rules().gpu_route(broadcast, 2), "");  // the other routes serve where it cannot
+  EXPECT_EQ(Rules().gpu_protocol(broadcast, 2, "peer"), "ll128");
+  EXPECT_THROW(set_tuned_rules("all_reduce=fastest"), Error);
+  EXPECT_STREQ(chosen(all_reduce(100), 4, false).reason, kTuned) << "a refused text changes nothing";
+  const RouteSetting setting("all_reduce=pairwise");
+  EXPECT_EQ(chosen(all_reduce(100), 4, false).name, "pairwise");
+}
+
 TEST(Route, RefusesSettingsThatNameNothing) {
-  for (const char* text : {"all_reduce=fastest", "cuda=ring", "cuda=peer/", "cuda=peer/pieces",
-                           "cuda=nccl/ll", "cuda=/ll", "all_reduce=shm/fastest", "all_reduce=native/one_step",
-                           "cuda=shm/one_step", "cuda=native", "cuda=fastest", "allreduce=ring", "all_reduce",
-                           "all_reduce:4=ring", "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
+  for (const char* text : {"all_reduce=fastest",
+                           "cuda=ring",
+                           "cuda=peer/",
+                           "cuda=peer/pieces",
+                           "cuda=nccl/ll",
+                           "cuda=/ll",
+                           "all_reduce=shm/fastest",
+                           "all_reduce@0=ring",
+                           "all_reduce@=ring",
+                           "all_reduce@two=ring",
+                           "window@2=messages",
+                           "all_reduce=native/one_step",
+                           "cuda=shm/one_step",
+                           "cuda=native",
+                           "cuda=fastest",
+                           "allreduce=ring",
+                           "all_reduce",
+                           "all_reduce:4=ring",
+                           "all_reduce:a-b=ring",
+                           "all_reduce:1x-2x=ring"}) {
     const RouteSetting setting(text);
     EXPECT_THROW(Rules(), Error) << text;
   }

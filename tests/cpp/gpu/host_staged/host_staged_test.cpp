@@ -11,6 +11,7 @@
 
 #include "gpu/host_staged/conformance.h"
 #include "rendezvous/store_allgather.h"
+#include "support/route_setting.h"
 
 namespace altorch {
 namespace {
@@ -46,6 +47,29 @@ TEST(HostStaged, ServesRanksThatShareAGpu) {
   vectors_of_any_size(shared_on_one_gpu);
   blocks_even_and_uneven(shared_on_one_gpu);
   types_and_operators(shared_on_one_gpu);
+}
+TEST(HostStaged, CarriesCallsByTheProtocolThatIsAskedFor) {
+  for (const char* protocol : {"ll", "pieces", "messages"}) {
+    const RouteSetting setting("cuda=host_staged/" + std::string(protocol));
+    vectors_of_any_size(shared);
+    many_exchanges(shared);
+  }
+}
+TEST(StagedProtocols, FollowTheSizeAndTheGpus) {
+  const BoardLayout layout = BoardLayout::fitting(4, 64 << 20);
+  const auto name = [&](OpKind kind, std::int64_t floats, bool co_resident, std::string_view asked = {}) {
+    const Operation call = operation_of(kind, nullptr, nullptr, floats);
+    return protocol_of(staged_protocols(), call, {layout, co_resident}, asked).name;
+  };
+  EXPECT_EQ(name(OpKind::kAllReduce, 1000, true), "ll");
+  EXPECT_EQ(name(OpKind::kAllReduce, 1000, false), "pieces");
+  EXPECT_EQ(name(OpKind::kAllReduce, 1 << 20, true), "pieces");
+  EXPECT_EQ(name(OpKind::kAllReduce, 1000, true, "pieces"), "pieces");
+  EXPECT_EQ(name(OpKind::kAllReduce, 1 << 20, true, "ll"), "pieces");
+  EXPECT_EQ(name(OpKind::kAllToAll, 8, true), "pairs");
+  EXPECT_EQ(name(OpKind::kAllToAll, 8, true, "messages"), "messages");
+  EXPECT_EQ(name(OpKind::kAllToAll, 8, false), "messages");
+  EXPECT_EQ(name(OpKind::kSend, 8, true), "messages");
 }
 TEST(HostStaged, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(shared); }
 TEST(HostStaged, ExchangesBlocksOfAnySizeOneAfterAnother) {

@@ -498,7 +498,10 @@ TEST(ShmCollectives, SayWhatHappens) {
   call.count = 1 << 20;
   EXPECT_NE(ShmCollectives::describe(call, 4, {}).steps.find("steps"), std::string::npos);
   // What the areas do not hold goes as if nothing was asked for.
-  EXPECT_EQ(ShmCollectives::describe(call, 4, "one_step").name, "two_steps");
+  const ExplainedProtocol large = ShmCollectives::describe(call, 4, "one_step");
+  EXPECT_EQ(large.name, "two_steps");
+  ASSERT_EQ(large.others.size(), 1u);
+  EXPECT_EQ(large.others[0].second, "the vector is larger than what a rank shows in one step");
   call.kind = OpKind::kBroadcast;
   EXPECT_EQ(ShmCollectives::describe(call, 4, "one_step").name, "");
 }
