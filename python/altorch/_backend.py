@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from altorch import _launcher
+from altorch import _launcher, _tuned
 from altorch._extension import extension, own_process
 from altorch._version import __version__
 
@@ -83,6 +83,7 @@ def create(backend_options: Any, options: Any) -> Any:
 
     compiled = extension()
     _install_objects()
+    _tuned.apply()
     if options is None:
         options = compiled.Options()
     elif not isinstance(options, compiled.Options):
@@ -269,7 +270,7 @@ class Group:
             ),
             f"{member.life or member.name}/{self.size}.{ranks:08x}",
             options,
-            [f"altorch's version={__version__}"],
+            [f"altorch's version={__version__}", f"ALTORCH_TUNED={_tuned.digest()}"],
             self._place().fields(),
             member.processes,
         )

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The file of `altorch tune`: what it says, whether it holds here, and how the engine gets it.
+
+    {"altorch_tuned": 1, "altorch": "0.1.0", "machine": {"cpu": "...", "cores": 2}, "measured": {...},
+     "rules": [{"operation": "all_reduce", "ranks": 2, "from": 16384, "below": 131072,
+                "choice": "shm/one_step", "gain": 1.21}]}
+
+Sizes are bytes of a rank's larger buffer, as ALTORCH_ROUTE counts them; `gain` is the default's time over the choice's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from altorch._extension import extension
+from altorch._version import __version__
+
+FORMAT = 1
+MOST_BYTES = 1 << 20
+_ABSENT = "none"
+_applied: tuple[str, str] = ("", "")  # the file, and what it said
+
+
+def digest() -> str:
+    """Of the rules that hold for new groups, for the ranks to compare; `none` where there are none."""
+    return hashlib.sha256(_applied[1].encode()).hexdigest()[:12] if _applied[1] else _ABSENT
+
+
+def apply() -> None:
+    """Gives the engine the file of ALTORCH_TUNED. A file that does not hold here is refused with one warning."""
+    global _applied
+    path = os.environ.get("ALTORCH_TUNED", "")
+    if path == _applied[0]:
+        return
+    rules = ""
+    if path:
+        try:
+            rules = as_text(read(Path(path)))
+            extension().set_tuned_rules(rules)
+        except (OSError, ValueError, RuntimeError) as error:
+            warnings.warn(
+                f"altorch: ALTORCH_TUNED is left aside, the defaults serve: {path}: {_reason(error)}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            rules = ""
+    if not rules:
+        extension().set_tuned_rules("")
+    _applied = (path, rules)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The document. Raises OSError, or ValueError that says what is wrong, and in which line of no JSON."""
+    text = path.read_bytes()[: MOST_BYTES + 1]
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deep") from None
+    if not isinstance(document, dict) or "altorch_tuned" not in document:
+        raise ValueError("it is none of `altorch tune`")
+    if document["altorch_tuned"] != FORMAT:
+        raise ValueError(
+            f"its format is {document['altorch_tuned']!r}, this altorch reads {FORMAT}; tune again"
+        )
+    if document.get("altorch") != __version__:
+        raise ValueError(f"altorch {document.get('altorch')} wrote it, this is {__version__}; tune again")
+    rules = document.get("rules")
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise ValueError("'rules' is no list of rules")
+    here, there = machine(), document.get("machine")
+    if there != here:
+        raise ValueError(f"it was measured on {_words(there)}, this is {_words(here)}; tune again")
+    return document
+
+
+def as_text(document: dict[str, Any]) -> str:
+    """The rules as ALTORCH_ROUTE would say them."""
+    return ",".join(_rule(number, rule) for number, rule in enumerate(document["rules"], 1))
+
+
+def machine() -> dict[str, Any]:
+    """What a file must have been measured on."""
+    from altorch.bench.rows import cpu_model
+
+    return {"cpu": cpu_model(), "cores": os.cpu_count()}
+
+
+def _rule(number: int, rule: dict[str, Any]) -> str:
+    operation, choice = rule.get("operation"), rule.get("choice")
+    for name, word in (("operation", operation), ("choice", choice)):
+        if not isinstance(word, str) or not word.replace("/", "").replace("_", "").isalnum():
+            raise ValueError(f"rule {number}: '{name}' is no name")
+    numbers = {name: rule.get(name) for name in ("ranks", "from", "below")}
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+            raise ValueError(f"rule {number}: '{name}' is no number")
+    return f"{operation}@{numbers['ranks']}:{numbers['from']}-{numbers['below']}={choice}"
+
+
+def _words(found: object) -> str:
+    if not isinstance(found, dict):
+        return "an unknown machine"
+    return f"{found.get('cores')} cores of {found.get('cpu')}"
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What `altorch tune` tries for an operation, and what it makes of the times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from altorch.bench.rows import Row
+
+# A choice is taken where it is at least so much faster than the default, in every pass, by the 10th
+# percentile and by the median: less is noise.
+MARGIN = 1.05
+# What ALTORCH_ROUTE can name beside the default, for CPU tensors of ranks on one node.
+CHOICES = {"all_reduce": ("shm/one_step", "shm/two_steps")}
+
+
+class Rule(NamedTuple):
+    operation: str
+    ranks: int
+    begin: int  # bytes, of the smallest size that was measured
+    below: int
+    choice: str
+    gain: float  # the default's median over that of the choice, the least of all passes and sizes
+
+
+def faster(passes: Sequence[Iterable[Row]]) -> dict[tuple[str, int], tuple[str, float]]:
+    """By operation and size: the choice that is faster than the default in every pass, and its least gain."""
+    found: dict[tuple[str, int], tuple[str, float]] = {}
+    gains: dict[tuple[str, int], dict[str, float]] = {}
+    for number, rows in enumerate(passes):
+        for (operation, size), times in _times(rows).items():
+            default = times.get("al")
+            if default is None:
+                continue
+            here = {
+                name.partition(":")[2]: min(default[0] / own[0], default[1] / own[1])
+                for name, own in times.items()
+                if name != "al"
+            }
+            key = (operation, size)
+            if number == 0:
+                gains[key] = here
+            else:
+                before = gains.get(key, {})
+                gains[key] = {name: min(gain, here[name]) for name, gain in before.items() if name in here}
+    for key, by_choice in gains.items():
+        best = max(by_choice.items(), key=lambda item: item[1], default=None)
+        if best is not None and best[1] >= MARGIN:
+            found[key] = best
+    return found
+
+
+def rules_of(
+    chosen: dict[tuple[str, int], tuple[str, float]], sizes: Sequence[int], ranks: int
+) -> list[Rule]:
+    """Neighbouring sizes of one choice as one rule. It ends half-way, by the logarithm, to a size with another."""
+    rules = []
+    ordered = sorted(sizes)
+    for operation in dict.fromkeys(name for name, _ in chosen):
+        own = {size: chosen[operation, size] for size in ordered if (operation, size) in chosen}
+        begin, least = 0, 0.0
+        for place, size in enumerate(ordered):
+            choice, gain = own.get(size, ("", 0.0))
+            if not choice:
+                continue
+            before = own.get(ordered[place - 1], ("", 0.0))[0] if place else ""
+            after = own.get(ordered[place + 1], ("", 0.0))[0] if place + 1 < len(ordered) else ""
+            if before != choice:
+                begin = _between(ordered[place - 1], size) if place else size
+                least = gain
+            least = min(least, gain)
+            if after != choice:
+                below = _between(size, ordered[place + 1]) if place + 1 < len(ordered) else size + 1
+                rules.append(Rule(operation, ranks, begin, below, choice, round(least, 3)))
+    return rules
+
+
+def document(rules: Sequence[Rule], run: dict[str, Any]) -> dict[str, Any]:
+    """The file's content: see altorch/_tuned.py."""
+    from altorch import _tuned
+    from altorch._version import __version__
+
+    return {
+        "altorch_tuned": _tuned.FORMAT,
+        "altorch": __version__,
+        "machine": _tuned.machine(),
+        "measured": {name: run[name] for name in ("date", "torch", "command", "load_before") if name in run},
+        "rules": [
+            {
+                "operation": rule.operation,
+                "ranks": rule.ranks,
+                "from": rule.begin,
+                "below": rule.below,
+                "choice": rule.choice,
+                "gain": rule.gain,
+            }
+            for rule in rules
+        ],
+    }
+
+
+def _times(rows: Iterable[Row]) -> dict[tuple[str, int], dict[str, tuple[float, float]]]:
+    found: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
+    for row in rows:
+        if row["operation"] != "memcpy":
+            times = found.setdefault((row["operation"], row["bytes"]), {})
+            times[row["contender"]] = (row["p10_us"], row["median_us"])
+    return found
+
+
+def _between(smaller: int, larger: int) -> int:
+    return max(smaller + 1, int((smaller * larger) ** 0.5) // 8 * 8)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`altorch tune` and ALTORCH_TUNED: what is measured becomes rules, which hold where they were measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import Cluster, backend_under_test
+from test_cli import altorch, document
+
+from altorch import _tuned
+from altorch._version import __version__
+from altorch.bench import tuning
+
+pytestmark = pytest.mark.skipif(backend_under_test() != "al", reason="ALTORCH_TEST_BACKEND is not al")
+TWO_STEPS = {
+    "operation": "all_reduce",
+    "ranks": 2,
+    "from": 0,
+    "below": 65536,
+    "choice": "shm/two_steps",
+    "gain": 1.2,
+}
+
+
+def content(*rules, **changes):
+    return {
+        "altorch_tuned": 1,
+        "altorch": __version__,
+        "machine": _tuned.machine(),
+        "rules": list(rules or [TWO_STEPS]),
+    } | changes
+
+
+def file_of(folder, *rules, **changes):
+    path = folder / "tuned.json"
+    path.write_text(json.dumps(content(*rules, **changes)))
+    return path
+
+
+def test_what_is_measured_becomes_a_file_that_is_loaded(tmp_path):
+    out = tmp_path / "tuned.json"
+    sizes = ["--sizes", "1K,64K", "--budget", "1.5", "--passes", "1"]
+    said = altorch("tune", "--ranks", "2", *sizes, "--out", str(out))
+    assert "written:" in said and ("Faster than the default" in said or "no choice is faster" in said)
+    written = json.loads(out.read_text())
+    assert _tuned.read(out) == written
+    # What the file says of other numbers of ranks stays.
+    others = [rule | {"ranks": 3} for rule in [TWO_STEPS]]
+    out.write_text(json.dumps(content(*others)))
+    assert document("tune", "--ranks", "2", *sizes, "--out", str(out))["rules"][-1]["ranks"] == 3
+
+
+def test_the_command_line_is_refused_in_a_sentence():
+    for arguments in (["gather"], ["--sizes", "many"], ["--passes", "0"]):
+        assert "altorch tune:" in altorch("tune", *arguments, status=2)
+    said = altorch("tune", env={"ALTORCH_ROUTE": "all_reduce=ring"}, status=2)
+    assert "ALTORCH_ROUTE is set" in said
+
+
+def test_a_tuned_rule_holds_for_its_ranks_and_sizes(tmp_path):
+    env = {"ALTORCH_TUNED": str(file_of(tmp_path))}
+
+    def asked(ranks, size, **more):
+        said = document("explain", "all_reduce", "--ranks", ranks, "--bytes", size, env=env | more)
+        return said["protocol"], said["reason"]
+
+    assert asked("2", "8K") == ("two_steps", "ALTORCH_TUNED")
+    assert asked("2", "64K")[0] == "one_step"
+    assert asked("3", "8K")[0] == "one_step"
+    assert asked("2", "8K", ALTORCH_ROUTE="all_reduce=shm/one_step") == ("one_step", "ALTORCH_ROUTE")
+
+
+BAD = {
+    "no JSON": ("{", "line 1"),
+    "not ours": ("[]", "none of `altorch tune`"),
+    "newer": (content(altorch_tuned=2), "format is 2"),
+    "another version": (content(altorch="0.0.1"), "tune again"),
+    "another machine": (content(machine={"cpu": "a 6502", "cores": 1}), "1 cores of a 6502"),
+    "no machine": (content(machine=None), "an unknown machine"),
+    "no rules": (content(rules=7), "no list"),
+    "no name": (content(TWO_STEPS | {"choice": "x=y,cuda=nccl"}), "rule 1: 'choice'"),
+    "no number": (content(TWO_STEPS, TWO_STEPS | {"below": -1}), "rule 2: 'below'"),
+    "a truth": (content(TWO_STEPS | {"ranks": True}), "rule 1: 'ranks'"),
+    "an unknown choice": (content(TWO_STEPS | {"choice": "shm/fastest"}), "no protocol of shm"),
+    "deep": ("[" * 200_000, "nested too deep"),
+    "large": (" " * (_tuned.MOST_BYTES + 1), "more than 1 MiB"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_does_not_hold_is_left_aside(name, tmp_path, monkeypatch):
+    bad, reason = BAD[name]
+    path = tmp_path / "tuned.json"
+    path.write_text(bad if isinstance(bad, str) else json.dumps(bad))
+    monkeypatch.setenv("ALTORCH_TUNED", str(path))
+    with pytest.warns(RuntimeWarning, match="the defaults serve") as caught:
+        _tuned.apply()
+    assert reason in str(caught[0].message) and _tuned.digest() == "none"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _tuned.apply()  # once is enough
+    monkeypatch.setenv("ALTORCH_TUNED", "")
+    _tuned.apply()
+
+
+def other_file(world, path):
+    os.environ["ALTORCH_TUNED"] = path if world.rank else ""
+    return world.rank
+
+
+def makes_a_group(world):
+    try:
+        group = dist.new_group()
+        dist.all_reduce(torch.ones(1), group=group)
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_with_different_files_are_told(tmp_path):
+    with Cluster(2, launcher="plain") as cluster:
+        cluster.run(other_file, path=str(file_of(tmp_path)))
+        for outcome in cluster.run(makes_a_group):
+            assert "the ranks differ in ALTORCH_TUNED" in outcome.value
+
+
+def rows(**medians):
+    for size, times in medians.items():
+        for contender, time in times.items():
+            yield {
+                "operation": "all_reduce",
+                "bytes": int(size[1:]),
+                "contender": contender,
+                "p10_us": time,
+                "median_us": time,
+            }
+
+
+def test_a_choice_must_be_faster_in_every_pass():
+    first = list(rows(s1024={"al": 10, "al:a": 9.9, "al:b": 8}, s4096={"al": 10, "al:a": 5, "al:b": 6}))
+    second = list(rows(s1024={"al": 10, "al:a": 5, "al:b": 10}, s4096={"al": 10, "al:a": 8, "al:b": 6}))
+    assert tuning.faster([first]) == {("all_reduce", 1024): ("b", 1.25), ("all_reduce", 4096): ("a", 2.0)}
+    assert tuning.faster([first, second]) == {("all_reduce", 4096): ("b", 10 / 6)}
+
+
+def test_neighbouring_sizes_of_one_choice_are_one_rule():
+    chosen = {("all_reduce", size): ("a", gain) for size, gain in ((1024, 2.0), (4096, 1.5), (65536, 1.2))}
+    found = tuning.rules_of(chosen, [1024, 4096, 16384, 65536], 2)
+    assert [(rule.begin, rule.below, rule.gain) for rule in found] == [(1024, 8192, 1.5), (32768, 65537, 1.2)]
