@@ -154,6 +154,9 @@ void Rules::add(const std::string& text, bool tuned) {
       parsed.from = parse_bytes(rule, range.substr(0, dash));
       parsed.below = parse_bytes(rule, range.substr(dash + 1));
     }
+    if (parsed.kind && !parsed.is_for_all_sizes() && !all_know_sizes(*parsed.kind))
+      refuse_rule(rule, "ranks know different sizes of a " + kind_name +
+                            ", and would choose apart; leave out the range");
     const std::string choice = rule.substr(equals + 1);
     find_gpu_route(rule, choice, parsed);
     if (!all_on_gpus) find_native(rule, choice, parsed);
@@ -183,10 +186,7 @@ void set_tuned_rules(const std::string& text) {
 bool Rules::Rule::applies(const Operation& operation, std::int64_t bytes, int size) const {
   if (kind && *kind != operation.kind) return false;
   if (ranks != 0 && ranks != size) return false;
-  const bool all_sizes = from == 0 && below == kUnlimited;
-  const bool alike = all_know_sizes(operation.kind) || (exchanges(operation.kind) && !operation.uneven()) ||
-                     operation.is_message();
-  return all_sizes || (alike && bytes >= from && bytes < below);
+  return is_for_all_sizes() || (all_know_sizes(operation.kind) && bytes >= from && bytes < below);
 }
 
 const Rules::Rule* Rules::gpu_rule(const Operation& operation, int size) const {

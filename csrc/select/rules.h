@@ -12,6 +12,7 @@
 
 #include "base/operation.h"
 #include "collectives/algorithm.h"
+#include "select/sizes.h"
 
 namespace altorch {
 
@@ -51,8 +52,9 @@ class Rules {
     int ranks = 0;                   // of the group; 0: any number
     bool tuned = false;              // from set_tuned_rules()
 
-    // `bytes`: payload_bytes(). A rank knows the sizes of its own blocks alone of an uneven
-    // all_to_all, gather and scatter: a rule with a range of sizes is not for these.
+    bool is_for_all_sizes() const { return from == 0 && below == kUnlimited; }
+    // `bytes`: payload_bytes(). Ranks know different sizes of an all_to_all, a gather, a scatter,
+    // and of messages that are coalesced: a rule with a range of sizes does not apply to these.
     bool applies(const Operation& operation, std::int64_t bytes, int size) const;
   };
   // In the order of ALTORCH_ROUTE. On host memory, the first rule that applies, and whose choice

@@ -10,9 +10,11 @@ Sizes are bytes of a rank's larger buffer, as ALTORCH_ROUTE counts them; `gain` 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import stat
 import warnings
 from pathlib import Path
 from typing import Any
@@ -43,11 +45,13 @@ def apply() -> None:
             rules = as_text(read(Path(path)))
             extension().set_tuned_rules(rules)
         except (OSError, ValueError, RuntimeError) as error:
-            warnings.warn(
-                f"altorch: ALTORCH_TUNED is left aside, the defaults serve: {path}: {_reason(error)}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            # With -W error the other ranks would wait for one that does not come.
+            with contextlib.suppress(RuntimeWarning):
+                warnings.warn(
+                    f"altorch: ALTORCH_TUNED is left aside, the defaults serve: {path}: {_reason(error)}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             rules = ""
     if not rules:
         extension().set_tuned_rules("")
@@ -56,7 +60,13 @@ def apply() -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """The document. Raises OSError, or ValueError that says what is wrong, and in which line of no JSON."""
-    text = path.read_bytes()[: MOST_BYTES + 1]
+    # O_NONBLOCK: a FIFO would keep the other ranks waiting.
+    with os.fdopen(
+        os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+    ) as file:  # a FIFO does not block
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is no file")
+        text = file.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
     try:
@@ -111,4 +121,5 @@ def _words(found: object) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    return reason.encode("ascii", "backslashreplace").decode()[:400]  # the file may say anything

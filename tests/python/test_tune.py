@@ -45,19 +45,27 @@ def file_of(folder, *rules, **changes):
 
 def test_what_is_measured_becomes_a_file_that_is_loaded(tmp_path):
     out = tmp_path / "tuned.json"
+    # With three ranks a case has more bytes than were asked for.
     sizes = ["--sizes", "1K,64K", "--budget", "1.5", "--passes", "1"]
-    said = altorch("tune", "--ranks", "2", *sizes, "--out", str(out))
+    said = altorch("tune", "--ranks", "3", *sizes, "--out", str(out))
     assert "written:" in said and ("Faster than the default" in said or "no choice is faster" in said)
     written = json.loads(out.read_text())
     assert _tuned.read(out) == written
     # What the file says of other numbers of ranks stays.
-    others = [rule | {"ranks": 3} for rule in [TWO_STEPS]]
+    others = [rule | {"ranks": 4} for rule in [TWO_STEPS]]
     out.write_text(json.dumps(content(*others)))
-    assert document("tune", "--ranks", "2", *sizes, "--out", str(out))["rules"][-1]["ranks"] == 3
+    assert document("tune", "--ranks", "2", *sizes, "--out", str(out))["rules"][-1]["ranks"] == 4
 
 
 def test_the_command_line_is_refused_in_a_sentence():
-    for arguments in (["gather"], ["--sizes", "many"], ["--passes", "0"]):
+    for arguments in (
+        ["gather"],
+        ["--sizes", "many"],
+        ["--passes", "0"],
+        ["--budget", "nan"],
+        ["--ranks", "1"],
+        ["--out", "/nowhere/x"],
+    ):
         assert "altorch tune:" in altorch("tune", *arguments, status=2)
     said = altorch("tune", env={"ALTORCH_ROUTE": "all_reduce=ring"}, status=2)
     assert "ALTORCH_ROUTE is set" in said
@@ -88,6 +96,7 @@ BAD = {
     "no number": (content(TWO_STEPS, TWO_STEPS | {"below": -1}), "rule 2: 'below'"),
     "a truth": (content(TWO_STEPS | {"ranks": True}), "rule 1: 'ranks'"),
     "an unknown choice": (content(TWO_STEPS | {"choice": "shm/fastest"}), "no protocol of shm"),
+    "a folder": (None, "Is a directory"),
     "deep": ("[" * 200_000, "nested too deep"),
     "large": (" " * (_tuned.MOST_BYTES + 1), "more than 1 MiB"),
 }
@@ -97,7 +106,10 @@ BAD = {
 def test_a_file_that_does_not_hold_is_left_aside(name, tmp_path, monkeypatch):
     bad, reason = BAD[name]
     path = tmp_path / "tuned.json"
-    path.write_text(bad if isinstance(bad, str) else json.dumps(bad))
+    if bad is None:
+        path.mkdir()
+    else:
+        path.write_text(bad if isinstance(bad, str) else json.dumps(bad))
     monkeypatch.setenv("ALTORCH_TUNED", str(path))
     with pytest.warns(RuntimeWarning, match="the defaults serve") as caught:
         _tuned.apply()
@@ -151,5 +163,11 @@ def test_a_choice_must_be_faster_in_every_pass():
 
 def test_neighbouring_sizes_of_one_choice_are_one_rule():
     chosen = {("all_reduce", size): ("a", gain) for size, gain in ((1024, 2.0), (4096, 1.5), (65536, 1.2))}
-    found = tuning.rules_of(chosen, [1024, 4096, 16384, 65536], 2)
+    found = tuning.rules_of(chosen, {"all_reduce": [1024, 4096, 16384, 65536]}, 2)
     assert [(rule.begin, rule.below, rule.gain) for rule in found] == [(1024, 8192, 1.5), (32768, 65537, 1.2)]
+
+
+def test_sizes_are_those_that_were_measured():
+    passes = [list(rows(s1032={"al": 10, "al:a": 5}))]
+    found = tuning.rules_of(tuning.faster(passes), {"all_reduce": tuning.sizes_of(passes, "all_reduce")}, 3)
+    assert [(rule.begin, rule.below) for rule in found] == [(1032, 1033)]

@@ -29,9 +29,13 @@ def faster(passes: Sequence[Iterable[Row]]) -> dict[tuple[str, int], tuple[str, 
     found: dict[tuple[str, int], tuple[str, float]] = {}
     gains: dict[tuple[str, int], dict[str, float]] = {}
     for number, rows in enumerate(passes):
-        for (operation, size), times in _times(rows).items():
+        measured = _times(rows)
+        for missing in gains.keys() - measured.keys():
+            del gains[missing]
+        for (operation, size), times in measured.items():
             default = times.get("al")
             if default is None:
+                gains.pop((operation, size), None)
                 continue
             here = {
                 name.partition(":")[2]: min(default[0] / own[0], default[1] / own[1])
@@ -41,8 +45,7 @@ def faster(passes: Sequence[Iterable[Row]]) -> dict[tuple[str, int], tuple[str, 
             key = (operation, size)
             if number == 0:
                 gains[key] = here
-            else:
-                before = gains.get(key, {})
+            elif (before := gains.get(key)) is not None:
                 gains[key] = {name: min(gain, here[name]) for name, gain in before.items() if name in here}
     for key, by_choice in gains.items():
         best = max(by_choice.items(), key=lambda item: item[1], default=None)
@@ -51,13 +54,17 @@ def faster(passes: Sequence[Iterable[Row]]) -> dict[tuple[str, int], tuple[str, 
     return found
 
 
+def sizes_of(passes: Sequence[Iterable[Row]], operation: str) -> list[int]:
+    """What was measured, which a case rounds up to whole blocks."""
+    return sorted({size for rows in passes for name, size in _times(rows) if name == operation})
+
+
 def rules_of(
-    chosen: dict[tuple[str, int], tuple[str, float]], sizes: Sequence[int], ranks: int
+    chosen: dict[tuple[str, int], tuple[str, float]], measured: dict[str, list[int]], ranks: int
 ) -> list[Rule]:
     """Neighbouring sizes of one choice as one rule. It ends half-way, by the logarithm, to a size with another."""
     rules = []
-    ordered = sorted(sizes)
-    for operation in dict.fromkeys(name for name, _ in chosen):
+    for operation, ordered in measured.items():
         own = {size: chosen[operation, size] for size in ordered if (operation, size) in chosen}
         begin, least = 0, 0.0
         for place, size in enumerate(ordered):

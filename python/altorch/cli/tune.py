@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,10 +81,16 @@ def _problem(arguments: argparse.Namespace) -> str:
             return f"'{name}' is none of {', '.join(OPERATIONS)}"
     try:
         sizes = _sizes(arguments)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         return str(error)
-    if not sizes or arguments.passes < 1 or arguments.budget <= 0:
-        return "--sizes, --passes and --budget must name something"
+    if not sizes or not 1 <= arguments.passes <= 100 or not 0 < arguments.budget <= 86_400:
+        return "--sizes names none, --passes is not 1 to 100, or --budget is no time up to a day"
+    if arguments.ranks is not None and arguments.ranks < 2:
+        return "--ranks must be at least 2: a rank alone has no choice"
+    if not arguments.out.resolve().parent.is_dir() or (
+        arguments.out.exists() and not arguments.out.is_file()
+    ):
+        return f"--out: {arguments.out} cannot be written: no such folder, or it is no file"
     if os.environ.get("ALTORCH_ROUTE"):
         return "ALTORCH_ROUTE is set, and would choose instead of the default; unset it"
     return ""
@@ -101,7 +108,9 @@ def _measure(arguments: argparse.Namespace) -> int:
 
     device = process_group.join("cpu")
     ranks, first = dist.get_world_size(), dist.get_rank() == 0
-    if int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) != ranks:
+    nodes: list[object] = [None] * ranks
+    dist.all_gather_object(nodes, platform.node())
+    if len(set(nodes)) > 1:
         process_group.leave()
         if first:
             print("altorch tune: the ranks are on several nodes; what it tries is for one", file=sys.stderr)
@@ -130,16 +139,21 @@ def _measure(arguments: argparse.Namespace) -> int:
             passes.append(measured)
     status = 0
     if first:
-        rules = tuning.rules_of(tuning.faster(passes), sizes, ranks)
+        measured_sizes = {name: tuning.sizes_of(passes, name) for name in plans}
+        rules = tuning.rules_of(tuning.faster(passes), measured_sizes, ranks)
         document = tuning.document(rules, rows.where("altorch"))
-        status = _write(arguments, document, ranks)
+        status = _write(arguments, document, list(plans), ranks)
         _show(arguments, document, rules, list(plans), ranks)
+        if status == 0 and not arguments.json:
+            print(f"written: {arguments.out}; ALTORCH_TUNED={arguments.out} loads it")
     process_group.leave()
     return status
 
 
-def _write(arguments: argparse.Namespace, document: dict[str, object], ranks: int) -> int:
-    """Keeps what the file says of other numbers of ranks."""
+def _write(
+    arguments: argparse.Namespace, document: dict[str, object], operations: list[str], ranks: int
+) -> int:
+    """Keeps what the file says of other operations and numbers of ranks."""
     from altorch import _tuned
 
     rules = document["rules"]
@@ -147,11 +161,18 @@ def _write(arguments: argparse.Namespace, document: dict[str, object], ranks: in
     try:
         if arguments.out.exists():
             before = _tuned.read(arguments.out)
-            rules += [rule for rule in before["rules"] if rule.get("ranks") != ranks]
+            _tuned.as_text(before)
+            rules += [
+                rule
+                for rule in before["rules"]
+                if rule["ranks"] != ranks or rule["operation"] not in operations
+            ]
     except (OSError, ValueError) as error:
         print(f"altorch tune: {arguments.out} is written anew: {error}", file=sys.stderr)
     try:
-        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+        written = arguments.out.with_name(f"{arguments.out.name}.{os.getpid()}")
+        written.write_text(json.dumps(document, indent=1) + "\n")
+        written.replace(arguments.out)  # a program that reads it sees one or the other
     except OSError as error:
         print(f"altorch tune: {arguments.out}: {error.strerror}", file=sys.stderr)
         return 1
@@ -185,4 +206,3 @@ def _show(
         print_table(
             f"Faster than the default among {ranks} ranks", ["operation", "sizes", "choice", "gain"], cells
         )
-    print(f"written: {arguments.out}; ALTORCH_TUNED={arguments.out} loads it")

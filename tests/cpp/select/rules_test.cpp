@@ -104,9 +104,9 @@ TEST(Route, IsForGroupsOfSoManyRanks) {
   EXPECT_NE(chosen(all_reduce(100), 8, false).reason, std::string(kByRule));
 }
 
-// Else ranks would choose apart: each knows the sizes of its own blocks alone.
+// Else ranks would choose apart.
 TEST(Route, RangesOfSizesAreForSizesThatAllRanksKnow) {
-  const RouteSetting setting("all_to_all:0-64k=pairwise,gather:0-64k=linear,all_gather:0-64k=ring");
+  const RouteSetting setting("cuda:0-64k=host_staged,all_to_all=pairwise");
   const Rules rules;
   const std::vector<std::int64_t> counts = {1, 2};
   const auto applies = [&](OpKind kind, bool uneven) {
@@ -114,12 +114,16 @@ TEST(Route, RangesOfSizesAreForSizesThatAllRanksKnow) {
     operation.kind = kind;
     operation.count = 1;
     if (uneven) operation.input_counts = operation.output_counts = counts;
-    return std::ranges::any_of(rules.all(), [&](const auto& rule) { return rule.applies(operation, 8, 2); });
+    return rules.all().front().applies(operation, 8, 2);
   };
-  EXPECT_TRUE(applies(OpKind::kAllToAll, false));
-  EXPECT_FALSE(applies(OpKind::kAllToAll, true));
-  EXPECT_FALSE(applies(OpKind::kGather, false));
   EXPECT_TRUE(applies(OpKind::kAllGather, true));
+  EXPECT_TRUE(applies(OpKind::kAllReduce, false));
+  for (const OpKind kind : {OpKind::kAllToAll, OpKind::kGather, OpKind::kScatter, OpKind::kSend})
+    EXPECT_FALSE(applies(kind, false)) << name_of(kind);
+  for (const char* refused : {"all_to_all:0-64k=linear", "gather:0-1k=linear", "scatter:1k-inf=linear"}) {
+    const RouteSetting wrong(refused);
+    EXPECT_THROW(Rules(), Error) << refused;
+  }
 }
 
 TEST(Route, TunedRulesComeAfterThoseOfTheSetting) {
