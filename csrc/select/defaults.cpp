@@ -21,7 +21,7 @@ constexpr int kFewRanks = 8;
 // For a broadcast, the limit is for the bytes out of the root.
 constexpr std::int64_t kOneShot = 128 * kKiB, kOneShotBroadcast = kMiB;
 
-enum class Only : std::uint8_t { kAll, kHalfTypes, kPowersOfTwo, kUneven, kEven };
+enum class Only : std::uint8_t { kAll, kHalfTypes, kPowersOfTwo, kUneven };
 
 // Serves calls of up to so many ranks, bytes of payload, and bytes from one rank to all others.
 struct Row {
@@ -73,11 +73,8 @@ constexpr Row kDefaultRows[] = {
     {OpKind::kReduceScatter, "pairwise", "each byte crosses once"},
 
     {OpKind::kAllToAll, "linear", "few ranks: one wait for the peers", kFewRanks},
-    {.kind = OpKind::kAllToAll,
-     .algorithm = "bruck",
-     .reason = "small blocks: fewest rounds",
-     .bytes = 2 * kKiB,
-     .only = Only::kEven},
+    // Not bruck for small blocks: it takes even ones only, and a rank whose own blocks are of one
+    // size does not know whether all are.
     {OpKind::kAllToAll, "pairwise", "each byte crosses once"},
 
     {OpKind::kGather, "linear", "only the root knows the blocks"},
@@ -102,8 +99,6 @@ bool serves(const Row& row, const Operation& operation, int size, std::int64_t b
       return std::has_single_bit(static_cast<unsigned>(size));
     case Only::kUneven:
       return operation.uneven();
-    case Only::kEven:
-      return !operation.uneven();
   }
   return false;
 }
@@ -136,9 +131,6 @@ std::string calls_of(const Row& row) {
       break;
     case Only::kUneven:
       add("uneven blocks");
-      break;
-    case Only::kEven:
-      add("even blocks");
       break;
   }
   return text.empty() ? "all other calls" : text;

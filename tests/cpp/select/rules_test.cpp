@@ -52,6 +52,19 @@ TEST(Route, UnevenCallsGetAlgorithmsThatTakeThem) {
   }
 }
 
+// One rank may have even blocks by chance, and others may not.
+TEST(Route, AllToAllIsTheSameForEvenAndUnevenBlocks) {
+  const std::vector<std::int64_t> counts(16, 1);
+  for (const std::int64_t count : {1, 16, 100'000}) {
+    Operation even;
+    even.kind = OpKind::kAllToAll;
+    even.count = count;
+    Operation uneven = even;
+    uneven.input_counts = uneven.output_counts = counts;
+    EXPECT_EQ(chosen(even, 16, false).name, chosen(uneven, 16, false).name);
+  }
+}
+
 TEST(Route, LargeHalfTypesNeedNoWideMessages) {
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter}) {
     for (const int size : {3, 4, 8, 64}) {
