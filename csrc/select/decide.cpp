@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "select/decide.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "select/defaults.h"
 #include "select/gpu_defaults.h"
@@ -13,6 +15,11 @@ using Takes = std::function<bool(const Route&)>;
 
 Route by(const GpuRouteRow& row, const char* reason, bool early = false) {
   return {.name = row.name, .reason = reason, .row = &row, .early = early};
+}
+
+// `name`: of a row.
+const GpuRouteRow& gpu_route_named(std::string_view name) {
+  return **std::ranges::find(gpu_route_rows(), name, &GpuRouteRow::name);
 }
 
 // Whether every step rounds.
@@ -73,9 +80,9 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
   const std::string_view asked = rules.gpu_route(operations.front(), world.ranks);
   if (asked.empty() && operations.size() == 1) {
     const std::string_view tuned = rules.tuned_gpu_route(operations.front(), world.ranks);
-    for (const GpuRouteRow* row : gpu_route_rows()) {
-      const Route fastest = by(*row, kTuned, /*early=*/true);
-      if (row->name == tuned && takes(fastest)) return fastest;
+    if (!tuned.empty()) {
+      const Route fastest = by(gpu_route_named(tuned), kTuned, /*early=*/true);
+      if (takes(fastest)) return fastest;
     }
     if (const auto early = before_its_turn(operations.front(), world, takes)) return early;
   }

@@ -39,31 +39,26 @@ def apply() -> None:
     path = os.environ.get("ALTORCH_TUNED", "")
     if path == _applied[0]:
         return
-    rules = ""
-    if path:
-        try:
-            rules = as_text(read(Path(path)))
-            extension().set_tuned_rules(rules)
-        except (OSError, ValueError, RuntimeError) as error:
-            # With -W error the other ranks would wait for one that does not come.
-            with contextlib.suppress(RuntimeWarning):
-                warnings.warn(
-                    f"altorch: ALTORCH_TUNED is left aside, the defaults serve: {path}: {_reason(error)}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-            rules = ""
-    if not rules:
-        extension().set_tuned_rules("")
+    try:
+        rules = as_text(read(Path(path))) if path else ""
+        extension().set_tuned_rules(rules)
+    except (OSError, ValueError, RuntimeError) as error:
+        rules = ""
+        extension().set_tuned_rules(rules)
+        # With -W error the other ranks would wait for one that does not come.
+        with contextlib.suppress(RuntimeWarning):
+            warnings.warn(
+                f"altorch: ALTORCH_TUNED is left aside, the defaults serve: {path}: {_reason(error)}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
     _applied = (path, rules)
 
 
 def read(path: Path) -> dict[str, Any]:
     """The document. Raises OSError, or ValueError that says what is wrong, and in which line of no JSON."""
     # O_NONBLOCK: a FIFO would keep the other ranks waiting.
-    with os.fdopen(
-        os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
-    ) as file:  # a FIFO does not block
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is no file")
         text = file.read(MOST_BYTES + 1)

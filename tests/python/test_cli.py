@@ -243,9 +243,11 @@ def test_explain_on_gpus():
     near = explain("all_reduce", "--bytes", "1K")
     assert near["route"] == "peer" and "into the others' memory" in near["rounds_text"]
     assert "passes that on" in explain(*large, env={"ALTORCH_ROUTE": "cuda=peer"})["rounds_text"]
-    lines = explain("all_reduce", "--bytes", "1K", "--nvlink", env={"ALTORCH_ROUTE": "cuda=peer/ll128"})
-    assert (lines["route"], lines["protocol"]) == ("peer", "ll128") and "by LL128" in lines["rounds_text"]
-    assert lines["routes_not_taken"]["peer/ll"] == "ALTORCH_ROUTE names another"
+    by_ll128 = explain("all_reduce", "--bytes", "1K", "--nvlink", env={"ALTORCH_ROUTE": "cuda=peer/ll128"})
+    assert (by_ll128["route"], by_ll128["protocol"]) == ("peer", "ll128") and "by LL128" in by_ll128[
+        "rounds_text"
+    ]
+    assert by_ll128["routes_not_taken"]["peer/ll"] == "ALTORCH_ROUTE names another"
     too_large = ("all_reduce", "--bytes", "1G", "--nvlink")
     passed = explain(*too_large, env={"ALTORCH_ROUTE": "cuda=peer/ll"})
     assert "ALTORCH_ROUTE names it, but" in passed["routes_not_taken"]["peer/ll"]

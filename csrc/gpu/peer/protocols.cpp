@@ -32,8 +32,8 @@ std::string by_ll(const Operation&, const PeerLayout&) {
 }
 std::string by_ll128(const Operation& operation, const PeerLayout&) {
   const std::string takes = operation.reduces() ? "reduces" : "takes";
-  return "one kernel per rank, by LL128: it writes this rank's part into the others' memory in lines of 128 "
-         "bytes, with a number in every line, and " +
+  return "one kernel per rank, by LL128: it writes this rank's part into the others' memory, with a number "
+         "in every 128 bytes, and " +
          takes + " theirs when they are there\n";
 }
 std::string up_to(const PeerLayout& layout) {

@@ -12,7 +12,7 @@ namespace altorch {
 enum class PeerProtocolId : std::uint8_t {
   kNorm,          // an all_reduce fused with a norm
   kLl,            // every four bytes with a number
-  kLl128,         // lines of 128 bytes, each with a number
+  kLl128,         // every 128 bytes with a number
   kLl128TwoShot,  // the same; each rank reduces a share, and passes it on
   kOneShot,       // chunks, with a flag behind each; every rank reduces all it needs
   kTwoShot,       // rounds with a flag; each rank reduces a share, and passes it on

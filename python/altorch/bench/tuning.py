@@ -27,28 +27,14 @@ class Rule(NamedTuple):
 def faster(passes: Sequence[Iterable[Row]]) -> dict[tuple[str, int], tuple[str, float]]:
     """By operation and size: the choice that is faster than the default in every pass, and its least gain."""
     found: dict[tuple[str, int], tuple[str, float]] = {}
-    gains: dict[tuple[str, int], dict[str, float]] = {}
-    for number, rows in enumerate(passes):
-        measured = _times(rows)
-        for missing in gains.keys() - measured.keys():
-            del gains[missing]
-        for (operation, size), times in measured.items():
-            default = times.get("al")
-            if default is None:
-                gains.pop((operation, size), None)
-                continue
-            here = {
-                name.partition(":")[2]: min(default[0] / own[0], default[1] / own[1])
-                for name, own in times.items()
-                if name != "al"
-            }
-            key = (operation, size)
-            if number == 0:
-                gains[key] = here
-            elif (before := gains.get(key)) is not None:
-                gains[key] = {name: min(gain, here[name]) for name, gain in before.items() if name in here}
-    for key, by_choice in gains.items():
-        best = max(by_choice.items(), key=lambda item: item[1], default=None)
+    gains = [_gains(rows) for rows in passes]
+    for key, choices in gains[0].items():
+        least = {
+            choice: min(each[key][choice] for each in gains)
+            for choice in choices
+            if all(choice in each.get(key, {}) for each in gains)
+        }
+        best = max(least.items(), key=lambda item: item[1], default=None)
         if best is not None and best[1] >= MARGIN:
             found[key] = best
     return found
@@ -104,6 +90,19 @@ def document(rules: Sequence[Rule], run: dict[str, Any]) -> dict[str, Any]:
             }
             for rule in rules
         ],
+    }
+
+
+def _gains(rows: Iterable[Row]) -> dict[tuple[str, int], dict[str, float]]:
+    """By operation and size: the default's time over that of each choice, the less favourable of the two figures."""
+    return {
+        key: {
+            name.partition(":")[2]: min(times["al"][0] / own[0], times["al"][1] / own[1])
+            for name, own in times.items()
+            if name != "al"
+        }
+        for key, times in _times(rows).items()
+        if "al" in times
     }
 
 
