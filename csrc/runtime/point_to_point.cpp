@@ -68,7 +68,13 @@ State PointToPoint::begin(Task& task, std::optional<Error>& noticed) {
   } else {
     channel.receive(operation.output, bytes, operation.root, operation.tag, task.request);
   }
-  const State state = channel.test({&task.request, 1}, noticed);
+  // It is posted: from here on an error is the task's, so that end() withdraws the message.
+  State state = State::kFailed;
+  try {
+    state = channel.test({&task.request, 1}, noticed);
+  } catch (...) {
+    noticed = caught();
+  }
   if (state == State::kFailed && !noticed)
     noticed = Error(ErrorKind::kInternal, "a message failed without a word");
   return state;

@@ -27,11 +27,13 @@ class PointToPoint {
   PointToPoint(Group& group, Watchdog& watchdog, Links& links);
 
   // Begins a message without a gate, for a caller that does not wait. True: the message is done,
-  // and the task is no longer needed. False: the caller must post() the task next. Throws Error if
-  // the message was not begun.
+  // and the task is no longer needed; neither finish() nor on_done is called. False: the caller
+  // must post() the task next. Throws Error if the message was not begun: refused, or the post
+  // itself failed, which closes the group. The error of a message that was begun is in the task,
+  // which post() then finishes.
   bool try_inline(Task& task);
-  // Posts the message. True: it has to be driven. False: it is finished already. Throws Error if it
-  // was not begun.
+  // Posts the message. True: it has to be driven. False: it is finished already, perhaps with an
+  // error. Throws as try_inline().
   bool post(const std::shared_ptr<Task>& task);
   // Advances what is in flight. True while a message is left.
   bool drive(Clock::time_point now, Driven& found);
@@ -41,7 +43,7 @@ class PointToPoint {
   // closed, because messages must not overtake each other.
   bool drive_gated(std::deque<std::shared_ptr<Task>>& gated, Driven& found);
   bool drive_begun(Clock::time_point now, Driven& found);
-  // Throws Error when it was not posted.
+  // Throws Error when it was not posted; what fails later is `noticed`.
   State begin(Task& task, std::optional<Error>& noticed);
   // The same; true when it is finished already.
   bool begin(Task& task);

@@ -145,6 +145,42 @@ TEST(PointToPoint, HandsAFailedAttemptToItsWaiter) {
   EXPECT_THROW(messages.try_inline(*late), Error);
 }
 
+// What memory that is shared with a damaged process holds makes test() throw, for instance.
+class ThrowingChannel : public SilentChannel {
+ public:
+  explicit ThrowingChannel(int& cancelled) : cancelled_(cancelled) {}
+  State test(std::span<Request>, std::optional<Error>&) override {
+    throw Error(ErrorKind::kTransport, "a frame makes no sense");
+  }
+  bool cancel(std::span<Request>) override {
+    ++cancelled_;
+    return false;
+  }
+
+ private:
+  int& cancelled_;
+};
+
+TEST(PointToPoint, WithdrawsAMessageWhoseFirstTestThrows) {
+  for (const bool at_once : {true, false}) {
+    int cancelled = 0, value = 0;
+    Group group({"test", {0, 1}, std::make_shared<MapStore>(), nullptr}, 0, 2);
+    Watchdog watchdog(group);
+    MessageLinks links("throwing", std::make_unique<ThrowingChannel>(cancelled));
+    PointToPoint messages(group, watchdog, links);
+    const auto task = message(OpKind::kReceive, 1, value);
+    if (at_once) {
+      EXPECT_FALSE(messages.try_inline(*task));
+    }
+    EXPECT_FALSE(messages.post(task));
+    EXPECT_EQ(cancelled, 1);
+    EXPECT_FALSE(task->buffers_free) << "the transport may still write there";
+    ASSERT_TRUE(task->error);
+    EXPECT_NE(std::string(task->error->what()).find("makes no sense"), std::string::npos);
+    EXPECT_TRUE(group.is_closing());
+  }
+}
+
 // Gates open in any order; of one tag the receives take what was sent in the order of the calls.
 TEST(PointToPoint, BeginsThoseBehindGatesInTheOrderOfTheCalls) {
   ThreadGroup group(2);
