@@ -101,9 +101,28 @@ void DeviceCalls::device_failed(const std::string& what) {
   if (!device_failure_) device_failure_ = Error(ErrorKind::kTransport, what);
 }
 
+DeviceCalls::Call* DeviceCalls::find(std::uint64_t number) {
+  const std::uint64_t before = number_ - calls_.size();
+  return number > before && number <= number_ ? &calls_[number - before - 1] : nullptr;
+}
+
+template <typename Ask>
+std::optional<DeviceCalls::Trouble> DeviceCalls::ask_unlocked(Lock& lock, std::uint64_t number,
+                                                              const Ask& ask) {
+  Call asked = *find(number);
+  const auto began = asked.wait.began;
+  lock.unlock();
+  const std::optional<Error> error = ask(asked.operation, asked.wait);
+  lock.lock();
+  Call* const left = find(number);
+  if (failure_ || !left || left->operation.number != asked.operation.number) return std::nullopt;
+  if (left->wait.began == began) left->wait = asked.wait;
+  return error ? std::optional(Trouble{asked.operation, *error}) : std::nullopt;
+}
+
 // A failed carrier lets its streams go on, so that they being done does not mean that all went
 // well.
-std::optional<DeviceCalls::Trouble> DeviceCalls::trouble(Watchdog::Clock::time_point now) {
+std::optional<DeviceCalls::Trouble> DeviceCalls::trouble(Lock& lock, Watchdog::Clock::time_point now) {
   if (device_failure_) return Trouble{last_, *device_failure_};
   const Operation& likely = entering_        ? calls_.back().operation
                             : calls_.empty() ? last_
@@ -116,21 +135,24 @@ std::optional<DeviceCalls::Trouble> DeviceCalls::trouble(Watchdog::Clock::time_p
       return Trouble{call.operation, *error};
   }
   // What holds the host up, or else the device.
-  Call& suspect = entering_ ? calls_.back() : calls_.front();
-  const int looks = suspect.wait.looks;
-  if (auto error = watchdog_.examine(suspect.operation, suspect.wait, now))
-    return Trouble{suspect.operation, *error};
-  const bool looked = suspect.wait.looks != looks;
-  if (!looked || !watchdog_.is_time_to_compare(suspect.wait, now)) return std::nullopt;
+  const std::uint64_t oldest = number_ - calls_.size() + 1, suspect = entering_ ? number_ : oldest;
+  bool compares = false;
+  auto found = ask_unlocked(lock, suspect, [&](const Operation& operation, Wait& wait) {
+    const int looks = wait.looks;
+    auto error = watchdog_.examine(operation, wait, now);
+    compares = wait.looks != looks && watchdog_.is_time_to_compare(wait, now);
+    return error;
+  });
   // It may be done, or fine, and the device be held up in one that was given to it at the same
   // time.
-  const std::size_t end = std::min(calls_.size(), kMostCompared);
-  for (std::size_t i = 0; i < end; ++i) {
-    Call& other = calls_[i];
-    if (&other == &suspect || other.operation.is_message()) continue;
-    if (auto error = watchdog_.compare(other.operation, other.wait)) return Trouble{other.operation, *error};
+  for (std::uint64_t number = oldest; compares && !found && number < oldest + kMostCompared; ++number) {
+    const Call* const other = find(number);
+    if (!other || number == suspect || other->operation.is_message()) continue;
+    found = ask_unlocked(lock, number, [&](const Operation& operation, Wait& wait) {
+      return watchdog_.compare(operation, wait);
+    });
   }
-  return std::nullopt;
+  return found;
 }
 
 bool DeviceCalls::look() {
@@ -142,12 +164,13 @@ bool DeviceCalls::look() {
   std::optional<Trouble> found;
   bool replays = false;
   {
-    const std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
     if (failure_) return !idle();
     replays = idle();
     if (replays && !in_graphs_) return false;
-    found = replays ? trouble_in_graphs(Watchdog::Clock::now()) : trouble(Watchdog::Clock::now());
-    if (!found) return true;
+    const auto now = Watchdog::Clock::now();
+    found = replays ? trouble_in_graphs(lock, now) : trouble(lock, now);
+    if (!found || failure_) return true;
     bool all_told = replays;  // no peer knows what this rank replays
     found->cause = watchdog_.with_reported_reason(found->operation, found->cause, all_told);
     failure_ = explained(found->operation, found->cause);
@@ -169,11 +192,17 @@ Error DeviceCalls::explained(const Operation& operation, const Error& cause) con
   return labelled ? cause : group_.explain(operation, cause);
 }
 
-std::optional<DeviceCalls::Trouble> DeviceCalls::trouble_in_graphs(Watchdog::Clock::time_point now) {
-  const Operation& call = in_graphs_->operation;
+std::optional<DeviceCalls::Trouble> DeviceCalls::trouble_in_graphs(Lock& lock,
+                                                                   Watchdog::Clock::time_point now) {
+  Call call = *in_graphs_;
   auto cause = carrier_.failure();
-  if (!cause) cause = watchdog_.look_for_dead_only(call, in_graphs_->wait, now);
-  return cause ? std::optional(Trouble{call, *cause}) : std::nullopt;
+  if (!cause) {
+    lock.unlock();
+    cause = watchdog_.look_for_dead_only(call.operation, call.wait, now);
+    lock.lock();
+    in_graphs_->wait = call.wait;
+  }
+  return cause ? std::optional(Trouble{call.operation, *cause}) : std::nullopt;
 }
 
 void DeviceCalls::fail(const Operation& operation, const Error& cause) {

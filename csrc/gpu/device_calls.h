@@ -47,8 +47,9 @@ class DeviceCalls {
   DeviceCalls(Group& group, Watchdog& watchdog, DeviceCarrier& carrier, OnError on_error,
               std::function<void()> tell_waiters);
 
-  // A call is about to be given to a route. The route may block the calling thread (NCCL connects
-  // to peers then).
+  // A call is about to be given to a route, and its deadline counts from here. The route may block
+  // the calling thread (NCCL connects to peers then). `operation`: of remembered()
+  // (runtime/fingerprint.h), because it is kept longer than the caller's memory.
   void enter(const Operation& operation);
   // The route has enqueued the call.
   void entered();
@@ -75,8 +76,10 @@ class DeviceCalls {
   // A query of the device has failed.
   void device_failed(const std::string& what);
 
-  // Checks the calls in flight, and aborts what hangs. False: nothing is left to look after. To be
-  // called repeatedly until then, by a thread that nothing on the device can block.
+  // Checks the calls in flight, and aborts what hangs: failure() then says why, and further calls
+  // release() until the device is idle. May take seconds, for it asks the store and late ranks; may
+  // end the process (on_error.h). False: nothing is left to look after. To be called repeatedly
+  // until then, by a thread that nothing on the device can block.
   bool look();
   // The group is destroyed before its calls are done: they have failed, and the peers are not told.
   void end(const Error& cause);
@@ -97,14 +100,21 @@ class DeviceCalls {
     Error cause;
   };
 
-  // Needs mutex_, as the two functions below do. Removes the call that was entered last: it is not
-  // in flight after all.
+  using Lock = std::unique_lock<std::mutex>;
+
+  // Needs mutex_, as the functions below do. Removes the call that was entered last: it is not in
+  // flight after all.
   Call take_back();
-  // Why the calls in flight cannot end, if that is known.
-  std::optional<Trouble> trouble(Watchdog::Clock::time_point now);
+  Call* find(std::uint64_t number);  // null: it is not in flight
+  // Has `ask` question the watchdog about a copy of a call in flight. Lets go of the lock
+  // meanwhile, for the store may be slow, and threads launch. Nothing if the call has ended then.
+  template <typename Ask>
+  std::optional<Trouble> ask_unlocked(Lock& lock, std::uint64_t number, const Ask& ask);
+  // Why the calls in flight cannot end, if that is known. Lets go of the lock, as above.
+  std::optional<Trouble> trouble(Lock& lock, Watchdog::Clock::time_point now);
   // The same for graphs that may be replayed while no call is in flight. It is no error yet,
   // because perhaps no thread waits for a replay.
-  std::optional<Trouble> trouble_in_graphs(Watchdog::Clock::time_point now);
+  std::optional<Trouble> trouble_in_graphs(Lock& lock, Watchdog::Clock::time_point now);
   Error explained(const Operation& operation, const Error& cause) const;
   // Tells the waiting threads, the peers and the log what went wrong. Then aborts the calls in
   // flight, or ends the process (on_error.h).

@@ -80,6 +80,47 @@ TEST(DeviceCalls, TellsAndMarksBeforeAnythingGoesOn) {
   EXPECT_FALSE(me.calls.look());
 }
 
+// A store whose answers the test holds back, once `held` is set.
+struct HeldStore : MapStore {
+  void set(const std::string& key, const std::string& value) override {
+    if (held) asked = true;
+    while (held) std::this_thread::sleep_for(1ms);
+    MapStore::set(key, value);
+  }
+  std::atomic<bool> held{false}, asked{false};
+};
+
+TEST(DeviceCalls, LaunchesDoNotWaitForTheStore) {
+  auto store = std::make_shared<HeldStore>();
+  Group group({"test", {0, 1}, store, nullptr}, 0, 2);
+  Watchdog watchdog(group);
+  FakeCarrier carrier;
+  DeviceCalls calls(group, watchdog, carrier, OnError::kPoison, [] {});
+  Operation operation = staged::operation_of(OpKind::kAllReduce, nullptr, nullptr, 10);
+  const auto give = [&] {
+    operation.sequence = group.next_sequence(operation.device);
+    operation.timeout = 1min;
+    calls.enter(operation);
+    calls.entered();
+  };
+  give();
+  store->held = true;
+  std::atomic<bool> over{false};
+  std::thread watch([&] {
+    for (; !over; std::this_thread::sleep_for(10ms)) calls.look();
+  });
+  while (!store->asked) std::this_thread::sleep_for(1ms);  // the call has stalled: ranks compare theirs
+  give();
+  EXPECT_EQ(calls.done_up_to(1), 2u);
+  EXPECT_FALSE(calls.failure());
+  calls.all_done();
+  store->held = false;
+  over = true;
+  watch.join();
+  EXPECT_FALSE(calls.look());
+  EXPECT_EQ(carrier.asked, Asked());
+}
+
 // No call announces the replay of a graph.
 // DeviceCalls ends what a replay would hang in while no call is under way.
 TEST(DeviceCalls, LooksAfterWhatGraphsReplay) {
