@@ -41,6 +41,7 @@ class CudaContext {
     void* before_ = nullptr;
     bool goes_back_ = false;
   };
+  bool is_primary() const { return is_primary_; }
   [[nodiscard]] Current enter() const { return {handle_, /*stays=*/is_primary_}; }
   // For code that frees something: the context that was current before becomes current again.
   [[nodiscard]] Current visit() const { return {handle_, /*stays=*/false}; }

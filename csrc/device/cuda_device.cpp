@@ -135,7 +135,13 @@ CudaDevice::~CudaDevice() {
   const cuda::Driver& cuda = driver();
   const auto visit = context_->visit();
   if (event_) cuda.event_destroy(event_);
-  for (Stream stream : streams_) cuda.stream_destroy(stream);
+  const CudaRuntime::RelaxedCapture relaxed;
+  for (Stream stream : streams_) {
+    // What the last kernel there still writes may lie in memory of another context, whose freeing
+    // does not wait for this one.
+    if (!context_->is_primary()) cuda.stream_synchronize(stream);
+    cuda.stream_destroy(stream);
+  }
 }
 
 bool CudaDevice::wait_until_idle() {

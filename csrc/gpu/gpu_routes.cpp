@@ -94,10 +94,10 @@ std::optional<std::string> GpuRoutes::mark_results() {
 // that its graphs do not outlive, stay for the life of the process.
 GpuRoutes::~GpuRoutes() {
   for (auto& route : routes_) {
-    if (in_graphs_ && route && !route->outlived_by_graphs())
+    if (route && (outlived_ || (in_graphs_ && !route->outlived_by_graphs())))
       leak_intentionally(std::make_unique<std::shared_ptr<GpuRoute>>(std::move(route)));
   }
-  if (in_graphs_ && guard_)
+  if ((outlived_ || in_graphs_) && guard_)
     leak_intentionally(std::make_unique<std::shared_ptr<PoisonGuard>>(std::move(guard_)));
 }
 

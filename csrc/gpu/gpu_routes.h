@@ -40,8 +40,11 @@ class GpuRoutes : public DeviceCarrier {
   // Chooses the route of operations that the caller enqueues together, next. A route that is new is
   // opened with the other ranks, which may block; the first call also opens the routes that every
   // group opens with its first call (opens_at_once, select/row.h). Then, where ranks share memory
-  // and no graph is captured, the ranks of the node compare their calls (agreement.h). Throws
-  // Error, and has enqueued nothing then:
+  // and no graph is captured, this rank compares its call with those of peers that have come
+  // already, and does not wait for others (agreement.h): the later rank gets kMismatch, and the
+  // earlier one, which may have enqueued its call, learns it from failure(). To be called once for
+  // each call, with at least one operation. The route stays until suspend() or the end of this
+  // object. Throws Error, and has enqueued nothing then:
   //   kUnsupported      no route carries the operations (the text has each reason), the group is
   //                     suspended, or a graph is captured and the route is not open yet
   //   kInvalidArgument  a send of this rank to itself has no receive among the operations
@@ -72,6 +75,10 @@ class GpuRoutes : public DeviceCarrier {
     bool suspended = false;
   };
   Memory memory();
+
+  // What has been enqueued may run after this object's end: its memory then stays until the
+  // process ends. Any thread.
+  void leave_to_device() { outlived_ = true; }
 
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
@@ -105,6 +112,7 @@ class GpuRoutes : public DeviceCarrier {
   std::vector<std::shared_ptr<GpuRoute>> routes_;   // by place in the table
   std::vector<std::unique_ptr<LlPairs>> ll_pairs_;  // by place, over it and NCCL
   std::atomic<bool> in_graphs_{false};              // some of what they carried
+  std::atomic<bool> outlived_{false};               // by what they carried
   std::atomic<bool> suspended_{false};
   int suspensions_ = 0, exchanges_ = 0;
 };

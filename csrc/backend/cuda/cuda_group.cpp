@@ -120,6 +120,7 @@ GpuRouteOptions CudaGroup::marking(GpuRouteOptions options) {
 // wait in it. CUDA may hold up the thread that asks it whether all is done, so another thread ends
 // what is left. Where no thread can be started, the destructor's own does both in turn.
 CudaGroup::~CudaGroup() {
+  const CudaRuntime::RelaxedCapture relaxed;  // is_idle() would take a refused question for an answer
   const auto began = Clock::now();
   std::atomic<bool> over{false};
   bool ends = false;  // of the thread that does it
@@ -151,6 +152,7 @@ CudaGroup::~CudaGroup() {
   if (ender) ender->join();
   // No thread watches these calls any more, and callers may wait for their outcomes.
   const bool is_done = is_idle();
+  if (!is_done) routes_.leave_to_device();
   const auto keep = [](InFlight& left) {
     const std::lock_guard lock(left.mutex);
     AlWork::leak_intentionally(std::exchange(left.tensors, {}));
