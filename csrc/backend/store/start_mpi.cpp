@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/env.h"
+#include "base/longest_timeout.h"
 #include "bootstrap/bootstrap.h"
 #include "transports/mpi/transport.h"
 #include "transports/shm/transport.h"
@@ -31,8 +32,7 @@ void start(const MpiStart& asked, Rendezvous& group) {
 }  // namespace
 
 std::chrono::milliseconds bootstrap_timeout(std::chrono::milliseconds timeout) {
-  const double seconds = numeric_setting("ALTORCH_BOOTSTRAP_SECONDS");
-  return std::min(timeout, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
+  return std::min(timeout, timeout_of_seconds(numeric_setting("ALTORCH_BOOTSTRAP_SECONDS")));
 }
 
 std::shared_ptr<Transport> mpi_transport(Rendezvous& group, const std::vector<int>& mpi_ranks,
