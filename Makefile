@@ -68,11 +68,13 @@ build: $(STAMP)
 	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . && touch $(BUILD)/.installed; \
 	fi
 
-# Needs no torch here: headers come out of each torch's own wheel. WHEEL_ARGS='--keep --out folder': --help says more.
+# Needs no torch here: headers come out of each torch's own wheel. ARCH=aarch64 compiles for 64-bit Arm, on another
+# machine. WHEEL_ARGS='--keep --out folder': --help says more.
 TORCHS ?=
+ARCH ?=
 WHEEL_ARGS ?=
 wheel: prerequisites
-	@$(PYTHON) cmake/make_wheel.py $(if $(TORCHS),--torchs $(TORCHS)) $(WHEEL_ARGS)
+	@$(PYTHON) cmake/make_wheel.py $(if $(TORCHS),--torchs $(TORCHS)) $(if $(ARCH),--arch $(ARCH)) $(WHEEL_ARGS)
 
 demo: build
 	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(RANKS) examples/digits_ddp.py

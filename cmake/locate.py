@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import platform
 import re
 import site
 import sys
@@ -24,6 +25,14 @@ NEWEST_TORCH = (2, 15)
 
 class NotFound(Exception):
     """Something that the build needs is not there; the text says what to do."""
+
+
+def extension_suffix() -> str:
+    """What the names of extension modules end with. _PYTHON_HOST_PLATFORM=linux-aarch64 names another processor than
+    this machine's, as in CPython's own cross builds."""
+    here, target = platform.machine(), os.environ.get("_PYTHON_HOST_PLATFORM", "")
+    suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
+    return suffix.replace(here, target.removeprefix("linux-")) if target.startswith("linux-") else suffix
 
 
 def _candidate_torch_folders() -> Iterator[Path]:
@@ -71,7 +80,7 @@ def find_torch() -> dict[str, object]:
         if not (folder / "version.py").is_file():
             seen.append(str(folder))
             continue
-        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        suffix = extension_suffix()
         if not (folder / f"_C{suffix}").is_file():
             seen.append(f"{folder} (is for another Python: it has no _C{suffix})")
             continue
@@ -135,7 +144,7 @@ def main() -> int:
         if "--without-torch" not in sys.argv:
             found["torch"] = find_torch()
             found["python_include"] = find_python_headers()
-            found["extension_suffix"] = sysconfig.get_config_var("EXT_SUFFIX")
+            found["extension_suffix"] = extension_suffix()
     except NotFound as missing:
         print(missing, file=sys.stderr)
         return 1

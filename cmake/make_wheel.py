@@ -3,7 +3,7 @@
 
 Headers and libraries of each torch come out of its own wheel (`pip download`), one torch at a time; torch itself is
 never installed or imported. Finished steps are skipped: a stopped build continues where it stopped. The wheel gets the
-oldest manylinux tag that auditwheel confirms.
+oldest manylinux tag that auditwheel confirms. `ARCH=aarch64` builds it on another machine, for 64-bit Arm.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from pathlib import Path
 
 import fetch_openmpi_headers
 import locate
+from wheel_target import ROOT, WheelTarget
 
-ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build" / "wheel"
 TOOLS = ROOT / "cmake" / "wheel_tools.txt"
 PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
 # What a torch wheel holds that a build needs.
@@ -61,23 +60,26 @@ def call(command: list[str], log: Path | None = None, **environment: str) -> Non
 
 def tools() -> Path:
     """Makes the environment with what wheel_tools.txt lists, without torch, and returns its bin/."""
-    folder = BUILD / f"tools-{PYTHON}"
+    folder = ROOT / "build" / "wheel" / f"tools-{PYTHON}"
     ready = folder / ".ready"
-    if not ready.is_file() or ready.read_text() != TOOLS.read_text():
+    wanted = f"{sys.base_prefix}\n{TOOLS.read_text()}"
+    if not ready.is_file() or ready.read_text() != wanted:
         say(f"installing the tools of {TOOLS.relative_to(ROOT)}")
         venv.create(folder, with_pip=True, clear=True)
         call([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--requirement", str(TOOLS)])
-        ready.write_text(TOOLS.read_text())
+        ready.write_text(wanted)
     return folder / "bin"
 
 
-def sources_digest() -> str:
+def compiler_version(target: WheelTarget) -> str:
+    asked = subprocess.run([target.compiler, "--version"], capture_output=True, text=True, check=True)
+    return asked.stdout
+
+
+def sources_digest(target: WheelTarget) -> str:
     """Of everything that the compiler of an extension sees, and of this compiler."""
     digest = hashlib.sha256()
-    compiler = subprocess.run(
-        [os.environ.get("CXX", "c++"), "--version"], capture_output=True, check=True
-    ).stdout
-    digest.update(compiler + os.environ.get("CMAKE_ARGS", "").encode())
+    digest.update((compiler_version(target) + os.environ.get("CMAKE_ARGS", "")).encode())
     cmake_files = ("Extension.cmake", "Python.cmake", "Settings.cmake", "exports.map", "manylinux.cpp")
     seen = [ROOT / "CMakeLists.txt", *(ROOT / "cmake" / name for name in cmake_files)]
     for room in (ROOT / "csrc").iterdir():
@@ -88,8 +90,15 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def cmake(folder: Path, bin_directory: Path, *arguments: str, torch: Path | None = None) -> None:
-    environment = {"PATH": f"{bin_directory}{os.pathsep}{os.environ['PATH']}"}
+def cmake(
+    target: WheelTarget,
+    folder: Path,
+    bin_directory: Path,
+    *arguments: str,
+    torch: Path | None = None,
+    build: str = "all",
+) -> None:
+    environment = {"PATH": f"{bin_directory}{os.pathsep}{os.environ['PATH']}", **target.environment}
     if torch:
         environment["ALTORCH_BUILD_TORCH"] = str(torch)
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,26 +107,41 @@ def cmake(folder: Path, bin_directory: Path, *arguments: str, torch: Path | None
         str(bin_directory / "cmake"),
         *("-S", str(ROOT), "-B", str(folder), "-G", "Ninja", "-DALTORCH_TESTS=OFF", "-DALTORCH_MANYLINUX=ON"),
         f"-DPython_EXECUTABLE={bin_directory / 'python'}",
+        *target.cmake_arguments,
         *arguments,
         *shlex.split(os.environ.get("CMAKE_ARGS", "")),
     ]
     call(configure, log, **environment)
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
-    call([str(bin_directory / "cmake"), "--build", str(folder), "--parallel", jobs], log, **environment)
+    command = [str(bin_directory / "cmake"), "--build", str(folder), "--target", build, "--parallel", jobs]
+    call(command, log, **environment)
 
 
-def build_engine(bin_directory: Path, package: Path) -> Path:
-    """The engine and the libraries beside it: once for every Python."""
-    folder = BUILD / "engine"
-    headers = fetch_openmpi_headers.fetch(ROOT / "build" / "openmpi-headers")
-    ahead = "ON" if shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists() else "OFF"
-    if ahead == "OFF":
+def kernels_ahead(target: WheelTarget, bin_directory: Path) -> list[str]:
+    """What tells CMake to take GPU kernels along that are compiled already. They are alike for every processor."""
+    if not (shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists()):
         say("there is no nvcc: GPU kernels will be compiled when they are first needed, on the GPU's machine")
+        return ["-DALTORCH_AHEAD=OFF"]
+    if not target.is_cross:
+        return ["-DALTORCH_AHEAD=ON"]
+    here = WheelTarget(platform.machine())
+    folder = here.folder / "kernels"
+    settings = ("-DALTORCH_EXTENSION=OFF", "-DALTORCH_SHIMS=OFF", "-DALTORCH_AHEAD=ON")
+    cmake(here, folder, bin_directory, *settings, build="altorch_fatbin")
+    return ["-DALTORCH_AHEAD=ON", f"-DALTORCH_FATBIN={folder / 'kernels_ahead.fatbin'}"]
+
+
+def build_engine(target: WheelTarget, bin_directory: Path, package: Path) -> Path:
+    """The engine and the libraries beside it: once for every Python."""
+    folder = target.folder / "engine"
+    headers = fetch_openmpi_headers.fetch(ROOT / "build" / "openmpi-headers")
     output = folder / "package"
     cmake(
+        target,
         folder,
         bin_directory,
-        *("-DALTORCH_EXTENSION=OFF", "-DALTORCH_SHIMS=ON", f"-DALTORCH_AHEAD={ahead}"),
+        *("-DALTORCH_EXTENSION=OFF", "-DALTORCH_SHIMS=ON"),
+        *kernels_ahead(target, bin_directory),
         f"-DALTORCH_PACKAGE_DIR={output}",
         f"-DALTORCH_OUTPUT_DIR={output / 'lib'}",
         *([f"-DALTORCH_OPENMPI_INCLUDE={headers}"] if headers else []),
@@ -126,7 +150,15 @@ def build_engine(bin_directory: Path, package: Path) -> Path:
     return package / "lib" / "libaltorch_engine.so"
 
 
-def unpack_torch(minor: str, into: Path, bin_directory: Path) -> Path:
+def has_torch(target: WheelTarget, minor: str, bin_directory: Path) -> bool:
+    """Whether this Python has a torch of this minor. Where the index cannot be asked, the download will say."""
+    command = [str(bin_directory / "python"), "-m", "pip", "index", "versions", "torch"]
+    platform_ = ["--only-binary=:all:", *target.pip_arguments] if target.is_cross else []
+    asked = subprocess.run([*command, *platform_], capture_output=True, text=True, check=False)
+    return asked.returncode != 0 or re.search(rf"\b{re.escape(minor)}\.\d", asked.stdout) is not None
+
+
+def unpack_torch(target: WheelTarget, minor: str, into: Path, bin_directory: Path) -> Path:
     """Headers and libraries of the newest torch of this minor, out of its wheel."""
     scratch = into.with_name(into.name + ".new")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -139,6 +171,7 @@ def unpack_torch(minor: str, into: Path, bin_directory: Path) -> Path:
         "--quiet",
         "--no-deps",
         "--only-binary=:all:",
+        *target.pip_arguments,
     ]
     call([*command, "--disable-pip-version-check", "--dest", str(scratch), f"torch=={minor}.*"])
     (wheel,) = scratch.glob("torch-*.whl")
@@ -151,18 +184,19 @@ def unpack_torch(minor: str, into: Path, bin_directory: Path) -> Path:
 
 
 def build_extension(
-    minor: str, bin_directory: Path, package: Path, engine: Path, digest: str, keep: bool
+    target: WheelTarget, minor: str, bin_directory: Path, package: Path, engine: Path, digest: str, keep: bool
 ) -> None:
-    folder = BUILD / f"{PYTHON}-torch{minor}"
-    done, target = folder / "digest", package / "lib" / f"torch{minor}"
-    if done.is_file() and done.read_text() == digest and target.is_dir():
+    folder = target.folder / f"{PYTHON}-torch{minor}"
+    done, made = folder / "digest", package / "lib" / f"torch{minor}"
+    if done.is_file() and done.read_text() == digest and made.is_dir():
         return say(f"torch {minor}: built before")
     done.unlink(missing_ok=True)
     say(f"torch {minor}: fetching its wheel (about 550 MB, from pip's cache where it is)")
     folder.mkdir(parents=True, exist_ok=True)
-    torch = unpack_torch(minor, folder / "unpacked", bin_directory)
+    torch = unpack_torch(target, minor, folder / "unpacked", bin_directory)
     say(f"torch {minor}: compiling")
     cmake(
+        target,
         folder,
         bin_directory,
         *("-DALTORCH_EXTENSION=ON", "-DALTORCH_SHIMS=OFF", f"-DALTORCH_ENGINE={engine}"),
@@ -175,13 +209,14 @@ def build_extension(
     done.write_text(digest)
 
 
-def pack(bin_directory: Path, package: Path, out: Path) -> Path:
-    raw = BUILD / "raw"
+def pack(target: WheelTarget, bin_directory: Path, package: Path, out: Path) -> Path:
+    raw = target.folder / "raw"
     shutil.rmtree(raw, ignore_errors=True)
     shutil.rmtree(ROOT / "build" / f"{sys.implementation.cache_tag}-torchs", ignore_errors=True)
-    log = BUILD / "pack.log"
+    log = target.folder / "pack.log"
     log.unlink(missing_ok=True)
-    built = {"PATH": f"{bin_directory}{os.pathsep}{os.environ['PATH']}", "SOURCE_DATE_EPOCH": source_date()}
+    path = f"{bin_directory}{os.pathsep}{os.environ['PATH']}"
+    built = {"PATH": path, "SOURCE_DATE_EPOCH": source_date(), **target.environment}
     command = [str(bin_directory / "python"), "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
     call([*command, "--wheel-dir", str(raw), str(ROOT)], log, ALTORCH_PREBUILT=str(package), **built)
     (wheel,) = raw.glob("*.whl")
@@ -192,11 +227,11 @@ def pack(bin_directory: Path, package: Path, out: Path) -> Path:
         for word in ("--exclude", name)
     ]
     command = [str(bin_directory / "python"), "-m", "auditwheel", "repair", "--plat", "auto", *ours, *theirs]
-    fresh = BUILD / "repaired"
+    fresh = target.folder / "repaired"
     shutil.rmtree(fresh, ignore_errors=True)
     call([*command, "--wheel-dir", str(fresh), str(wheel)], log, **built)
     (made,) = fresh.glob("*.whl")
-    for former in [*out.glob(f"altorch-*-{PYTHON}-*.whl"), *out.glob(f"altorch-*-{PYTHON}-*.cdx.json")]:
+    for former in out.glob(f"altorch-*-{PYTHON}-*{target.arch}*"):
         former.unlink()
     return Path(shutil.move(made, out / made.name))
 
@@ -209,13 +244,10 @@ def source_date() -> str:
     return os.environ.get("SOURCE_DATE_EPOCH") or asked.stdout.strip() or "315532800"
 
 
-def bill_of_materials(wheel: Path, minors: list[str]) -> dict[str, object]:
+def bill_of_materials(target: WheelTarget, wheel: Path, minors: list[str]) -> dict[str, object]:
     """CycloneDX: the wheel, its hash and compiler, and the torchs it serves. It holds altorch's own code only."""
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     name, version = wheel.name.split("-")[:2]
-    compiler = subprocess.run(
-        [os.environ.get("CXX", "c++"), "--version"], capture_output=True, text=True, check=True
-    )
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -228,7 +260,7 @@ def bill_of_materials(wheel: Path, minors: list[str]) -> dict[str, object]:
                 "hashes": [{"alg": "SHA-256", "content": digest}],
                 "licenses": [{"license": {"id": "BSD-3-Clause"}}],
             },
-            "tools": [{"name": "compiler", "version": compiler.stdout.splitlines()[0]}],
+            "tools": [{"name": "compiler", "version": compiler_version(target).splitlines()[0]}],
         },
         "components": [
             {
@@ -243,15 +275,24 @@ def bill_of_materials(wheel: Path, minors: list[str]) -> dict[str, object]:
     }
 
 
+def served_torchs() -> list[str]:
+    major, newest = locate.NEWEST_TORCH
+    return [f"{major}.{minor}" for minor in range(locate.OLDEST_TORCH[1], newest + 1)]
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make wheel", description=__doc__)
-    newest = locate.NEWEST_TORCH
-    every = [f"{newest[0]}.{minor}" for minor in range(locate.OLDEST_TORCH[1], newest[1] + 1)]
+    every = served_torchs()
     parser.add_argument(
-        "--torchs", default=",".join(every), help="torch minors, comma-separated (default: %(default)s)"
+        "--torchs",
+        default="",
+        help=f"torch minors, comma-separated (default: those of {', '.join(every)} that this Python has)",
     )
     parser.add_argument(
         "--out", type=Path, default=ROOT / "dist", help="where the wheel goes (default: dist/)"
+    )
+    parser.add_argument(
+        "--arch", default=platform.machine(), help="x86_64 or aarch64 (default: %(default)s, this machine's)"
     )
     parser.add_argument(
         "--keep", action="store_true", help="keep each torch's headers and libraries (0.7 GB each)"
@@ -261,21 +302,27 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     chosen = arguments()
-    minors = [minor.strip() for minor in chosen.torchs.split(",") if minor.strip()]
+    minors = [minor.strip() for minor in chosen.torchs.split(",") if minor.strip()] or served_torchs()
+    target = WheelTarget(chosen.arch)
+    if reason := target.unsupported_reason():
+        raise SystemExit(f"make wheel: {reason}")
     chosen.out.mkdir(parents=True, exist_ok=True)
     bin_directory = tools()
-    digest = sources_digest()
-    package = BUILD / PYTHON
+    digest = sources_digest(target)
+    package = target.folder / PYTHON
     for former in (package / "lib").glob("torch*"):
         if former.name.removeprefix("torch") not in minors:
             shutil.rmtree(former)
+    if not chosen.torchs:
+        minors = [minor for minor in minors if has_torch(target, minor, bin_directory)]
+        say(f"for torch {', '.join(minors)}, as far as there is one for Python {platform.python_version()}")
     say("compiling the engine")
-    engine = build_engine(bin_directory, package)
+    engine = build_engine(target, bin_directory, package)
     for minor in minors:
-        build_extension(minor, bin_directory, package, engine, digest, chosen.keep)
-    wheel = pack(bin_directory, package, chosen.out)
+        build_extension(target, minor, bin_directory, package, engine, digest, chosen.keep)
+    wheel = pack(target, bin_directory, package, chosen.out)
     listing = wheel.with_suffix(".cdx.json")
-    listing.write_text(json.dumps(bill_of_materials(wheel, minors), indent=1) + "\n")
+    listing.write_text(json.dumps(bill_of_materials(target, wheel, minors), indent=1) + "\n")
     size = wheel.stat().st_size
     say(f"{wheel} ({size / 1e6:.1f} MB) for torch {', '.join(minors)} and Python {platform.python_version()}")
     say(f"sha256 {hashlib.sha256(wheel.read_bytes()).hexdigest()}; CycloneDX: {listing.name}")
