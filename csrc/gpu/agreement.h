@@ -6,8 +6,9 @@
 //
 // All ranks must agree on a collective, and on all calls before it. For messages, and for the
 // blocks that an all_to_all, a gather or a scatter moves, each pair of ranks must agree on size and
-// tag. Ranks compare a call as long as they are at most kKept calls apart. After that, the history
-// of the calls shows the mismatch.
+// tag. Ranks compare a collective as long as they are at most kKept calls apart; after that, the
+// history of the calls shows the mismatch. Messages and blocks of a pair are not in that history:
+// they are compared while the two are at most kKeptMessages of them apart.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,8 @@ class Agreement {
   // `memory`: bytes(ranks), zero at first, shared by all ranks.
   Agreement(std::shared_ptr<std::byte> memory, int rank, int ranks);
 
-  // Writes the call down and compares it with the peers' calls. On a mismatch, aborts and throws
+  // To be called once for each operation, in the same order on all ranks; does not wait. Writes the
+  // call down and compares it with the peers' calls. On a mismatch, aborts and throws
   // Error(kMismatch), which names both calls. Throws Error(kTransport) once the group is aborted.
   void check(const Operation& operation);
 

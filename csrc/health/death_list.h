@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The deaths of a job, as a numbered list in the store: "deaths" counts, "death/<n>" holds a rank.
 // A rank that notices a death adds it, unless two others have. A waiting rank polls the counter
-// only. Thread rules: one thread, al-liveness.
+// only. Thread rules: one thread at a time.
 #pragma once
 
 #include <chrono>

@@ -5,9 +5,9 @@
 // A thread (al-liveness) sleeps until a process ends. It watches the processes of its node through
 // pidfds, which never name another process, and other nodes through connections (node_links.h). It
 // marks a death for check(), and adds it to a numbered list in the store. So ranks of other nodes
-// ask for one key, however many ranks there are. A stopped process is not dead, nor is a process
-// that has released its groups. Thread rules: any thread. In a forked child no rank is known to be
-// dead.
+// ask for one key, however many ranks there are. A stopped process is not dead, nor is one that has
+// released its groups, while it runs. Thread rules: any thread. In a forked child no rank is known
+// to be dead.
 #pragma once
 
 #include <functional>
@@ -47,7 +47,9 @@ class Liveness {
   Liveness(const Liveness&) = delete;
 
   // The first of these ranks (of the job) that is known to be dead, with a phrase that says how it
-  // is known. `ask_store`: also asks the store, if there are processes on other nodes.
+  // is known. What it has sent may still arrive: look again after 100 ms before a call fails.
+  // `ask_store`: also asks the store, if there are processes on other nodes; waits for the answer,
+  // and ignores errors. Nothing in a forked child.
   struct Death {
     int rank;
     std::string evidence;

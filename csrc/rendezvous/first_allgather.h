@@ -28,10 +28,13 @@ struct FirstAllgather {
   std::vector<Fields> infos;  // by rank
 };
 
-// `key` is made of the group's name and its ranks. Each rank makes a fixed number of requests,
-// besides polling. Throws Error(kTimeout) that names the missing ranks, and what
-// store.check_peers() throws. After a failure rank 0 stays up to 2 s longer, so that the others can
-// read the store. One rank alone makes no request.
+// Blocks until all ranks have called it. `key` is made of the group's name and its ranks. `purpose`
+// completes the text of an error: "rank 3 has not come <purpose>: ...". Each rank makes a fixed
+// number of requests, besides polling. Throws Error(kTimeout) that names the missing ranks, and
+// what the store and store.check_peers() throw; a store that is late is asked again until
+// `timeout`. If it throws on one rank, it may return on others: then decide_commit(). After a
+// failure rank 0 stays up to 2 s longer, so that the others can read the store. One rank alone
+// makes no request.
 FirstAllgather first_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
                                std::chrono::milliseconds timeout, const std::string& purpose,
                                const Fields& info);

@@ -4,7 +4,8 @@
 // would wait for missing ranks forever.
 //
 // A rank makes a fixed number of requests, however many ranks there are, and then polls: rank 0
-// polls a counter, the other ranks poll the table that rank 0 writes. Thread rules: any thread.
+// polls a counter, the other ranks poll the table that rank 0 writes. Thread rules: those of the
+// store.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,9 @@ namespace altorch {
 // Blocks until all ranks have called it, and returns the texts that they passed as `info`, by rank.
 // Each call needs a new `key`, the same on all ranks. `purpose` completes the text of an error:
 // "rank 3 has not come <purpose>: ...". Throws Error(kTimeout) at the timeout, and earlier what the
-// store or store.check_peers() throws; each names the missing ranks. If it throws on one rank, it
-// may return on others: decide_commit() is for ranks that must all agree (commit_decision.h).
+// store or store.check_peers() throws; each names the missing ranks, for which it asks the store
+// some seconds longer. `info` may hold any bytes. If it throws on one rank, it may return on
+// others: decide_commit() is for ranks that must all agree (commit_decision.h).
 std::vector<std::string> store_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
                                          std::chrono::milliseconds timeout, const std::string& purpose,
                                          const std::string& info = "1");

@@ -34,6 +34,8 @@ struct Survivors {
   std::vector<int> ranks;  // ascending; without this rank if it came too late and its peers have gone on
 };
 
+// Blocks for up to four timeouts (two waits). The caller then calls all_succeeded(): until that has
+// voided the attempt, another call returns the same list, also if ranks of it have died meanwhile.
 // Throws Error: kTimeout if the number of the attempt, or then the list, takes longer than twice
 // the timeout; kInternal for malformed data; and what the store throws.
 Survivors find_survivors(KeyValueStore& store, const SurvivorQuery& query);

@@ -24,11 +24,12 @@ class Collective {
  public:
   Collective(Links& links, const Rules& rules);
 
-  // Posts the first messages. The operation must outlive the run. Throws Error when nothing was
-  // posted.
+  // Posts the first messages. The operation and its buffers must stay until the run is done or
+  // cancelled. Its timeout is the watchdog's business (watchdog.h), not looked at here. Throws
+  // Error, as advance() does, for example if memory is out; then cancel() must be called, too.
   void start(const Operation& operation, std::uint64_t fingerprint);
-  // Moves on as far as possible; `moved`: set where that was a step. On kFailed `error` says why,
-  // and cancel() must be called.
+  // Moves on as far as possible; `moved` becomes true where that was a step, and is never set to
+  // false. On kFailed `error` says why, and cancel() must be called.
   State advance(std::optional<Error>& error, bool& moved);
   // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel). Memory of
   // its own that is still in use then is never released, and the object not to be used again.

@@ -42,9 +42,16 @@ class CollectiveQueue {
   // with the error that it may have got: enqueue() finishes a failed task, and leaves any other to
   // the thread that drives.
   State try_inline(Task& task, bool& others_wait);
+  // After try_inline() that was not kDone: leaves the place. The task stays the first, or, if it
+  // has failed, is finished here (Task::finish() runs in this thread). The caller must wake the
+  // progress thread.
   void enqueue(std::shared_ptr<Task> task);
+  // After reserve() returned false: appends the task. Does not check that the group is open. The
+  // caller must wake the progress thread.
   void push(std::shared_ptr<Task> task);
-  // Advances the queued tasks. True while a task is left.
+  // Advances the queued tasks, and finishes them, also with errors; throws nothing. Does not wait
+  // for peers, but the watchdog's questions may take seconds once a deadline has passed. True
+  // while a task is left. `found`: whether anything moved, and how to wait.
   bool drive(Clock::time_point now, Driven& found);
 
  private:

@@ -19,10 +19,12 @@ namespace altorch {
 class Staging {
  public:
   // Begins with `operation`, which must stay valid, with its buffers, until next() returns false or
-  // the caller aborts it. Throws Error(kTransport) where there is no memory.
+  // the caller aborts it. Throws Error(kTransport) where there is no memory. After an abort that
+  // leaves buffers in use (Channel::cancel()), never use or destroy this object.
   void begin(const Operation& operation, int rank, int size);
   // Copies the next piece of the input to staging memory, and sets `piece` to the operation on it.
-  // The caller carries out `piece`, and calls finish_piece() before it calls next() again. Returns
+  // `piece` points into this object until the call after that. The caller carries
+  // out `piece`, and calls finish_piece() before it calls next() again. Returns
   // false, and leaves `piece` alone, when all pieces are finished.
   bool next(Operation& piece);
   // Copies the result of the current piece to the caller's output, where this rank has one.

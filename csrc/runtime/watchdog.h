@@ -23,7 +23,8 @@ class Watchdog {
   Wait begin_wait(const Operation& operation) const;
   // Begins a wait again, with the deadline of `before`.
   Wait begin_again(const Operation& operation, const Wait& before) const;
-  // Checks only the deadline.
+  // Checks only the deadline, which counts from begin_wait(). Before it this is one subtraction;
+  // after it it may take seconds, as look_after(): it tells the store, and asks late ranks.
   std::optional<Error> overdue(const Operation& operation, const Wait& wait, Clock::time_point now) const;
   // Checks deadline and dead peers, but only from `wait.next_look` on, which it then sets anew.
   // Returns nothing where all is well. Once the operation has waited for ALTORCH_STALL_SECONDS it
@@ -33,9 +34,10 @@ class Watchdog {
   std::optional<Error> examine(const Operation& operation, Wait& wait, Clock::time_point now);
   // Returns why the operation cannot end, or nothing if the caller should go on waiting; every wait
   // on the host calls it. It returns kClosed at once if this rank has closed the group. Otherwise
-  // it does what examine() does: before `wait.next_look` it only reads the clock. After the
-  // deadline it may take seconds, because it asks late ranks for their current call. It does not
-  // close the group: the caller stops waiting and gives the error to fail().
+  // it does what examine() does: before `wait.next_look` it only reads the clock, at a look it may
+  // ask the store. After the deadline it may take seconds, because it asks late ranks for their
+  // current call. It does not close the group: the caller stops waiting and gives the error to
+  // fail().
   std::optional<Error> look_after(const Operation& operation, Wait& wait, Clock::time_point now);
   // Compares only what the ranks called.
   std::optional<Error> compare(const Operation& operation, Wait& wait);

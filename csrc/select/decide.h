@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which route a call takes: a pure function of the call, of the World (which is the same on all
-// ranks), and of ALTORCH_ROUTE, for host memory and for device memory. Execution (collective.h,
-// gpu_routes.h), `altorch explain` and the routes themselves call it, so `altorch explain` prints
-// what happens.
+// ranks), and of the rules (ALTORCH_ROUTE, ALTORCH_TUNED), for host memory and for device memory.
+// Execution (collective.h, gpu_routes.h), `altorch explain` and the routes themselves call it, so
+// `altorch explain` prints what happens.
 //
 // For CUDA tensors, a route may take calls up to a size although another route comes before it in
 // table.h (gpu_defaults.h): peer and host_staged up to the sizes where they are faster than NCCL,
@@ -26,9 +26,9 @@ namespace altorch {
 
 // Offers one route after another to `takes`, the best first, until `takes` returns true. Returns
 // that route, or nothing. Routes that cannot carry the operations are offered, too: `takes` asks
-// unsupported_reason(). The operations are enqueued together; there are several only on device
-// memory. Does not allocate; pass `takes` by std::ref, so that its std::function does not either.
-// Throws what `takes` throws.
+// unsupported_reason(). The operations, at least one, are enqueued together; there are several only
+// on device memory. Does not allocate; pass `takes` by std::ref, so that its std::function does not
+// either. Throws what `takes` throws.
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const std::function<bool(const Route&)>& takes);
 // The first route that can carry the operation on host memory. For a collective there is always

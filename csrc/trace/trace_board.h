@@ -4,7 +4,8 @@
 // From the first group to the last, a thread (trace_thread.h) waits for these questions;
 // ALTORCH_TRACE says which ones it takes. Thread rules: any thread. Nothing here waits for a peer
 // or a call, and only report_with_place() waits for Python, for a moment. In a forked child, which
-// has neither groups nor thread, nothing happens.
+// has neither groups nor thread, add(), remove() and write_last_metrics() do nothing; the others
+// are not for it.
 #pragma once
 
 #include <memory>
@@ -47,9 +48,9 @@ class TraceBoard {
   // (ALTORCH_METRICS). Questions are still answered.
   void write_last_metrics() const;
 
-  // A Dump has all that is recorded written into a file soon. It returns the file's name, or why
-  // there is none, as a clause. The last one that was set is called. `missed`: a call has missed
-  // its deadline, and the user has not asked for the file.
+  // A Dump has all that is recorded written into a file soon. It returns, for people, the file's
+  // name, or why there is none, as a clause. The last one that was set is called. `missed`: a call
+  // has missed its deadline, and the user has not asked for the file.
   using Dump = std::string (*)(int rank_in_job, bool missed);
   void set_dump(Dump dump);
   std::string dump(bool missed = false) const;

@@ -4,8 +4,8 @@
 //
 // Matching: a receive takes the oldest message with its peer and tag; messages between one pair of
 // ranks with one tag arrive in the order they were sent. Messages may be larger than 2 GiB. Buffers
-// stay untouched by the caller until the request is done. Thread rules: any thread may call; an
-// implementation that needs it locks inside.
+// stay untouched by the caller until the request is done. Thread rules: any thread may call, for
+// one request one thread at a time; an implementation that needs it locks inside.
 #pragma once
 
 #include <cstddef>
@@ -30,13 +30,13 @@ constexpr ElementType element_type(DType dtype) {
 }
 
 // An operation in flight. The caller sets `exact` and `type` before it posts the message, and may
-// read `bytes` and `peer`. What `handle` and `extra` hold is up to the channel, but a `handle` of 0
-// always means that nothing is in flight.
+// read `bytes` and `peer`. What `handle` and `extra` hold is up to the channel; only test() and
+// cancel() say that a request is done. One that was never posted has a `handle` of 0.
 struct Request {
-  std::uintptr_t handle = 0;  // 0: nothing in flight
-  void* extra = nullptr;      // e.g. the tail of a message that was cut into pieces
-  std::size_t bytes = 0;      // asked for
-  int peer = 0;               // rank in the group
+  std::uintptr_t handle = 0;
+  void* extra = nullptr;  // e.g. the tail of a message that was cut into pieces
+  std::size_t bytes = 0;  // asked for
+  int peer = 0;           // rank in the group
   bool is_receive = false;
   bool exact = true;     // a receive that gets fewer bytes than asked is a mismatch
   ElementType type = 0;  // set it before the message is posted
@@ -59,7 +59,9 @@ class Channel {
 
   // Tests all requests and drives progress. kDone: all are complete, their handles are 0. kFailed:
   // `error` is set (wrong size or type: ErrorKind::kMismatch, naming the peer and both of them);
-  // the rest may still be in flight. Requests that are complete may be tested again.
+  // the rest may still be in flight. Requests that are complete may be tested again. Throws Error
+  // if what a peer left in shared memory makes no sense; the caller then cancels, as after kFailed.
+  // Does not wait for a peer, but may sleep for 200 us.
   virtual State test(std::span<Request> requests, std::optional<Error>& error) = 0;
 
   // Call it before test(). If test() then returns kPending, the caller may sleep on the returned
@@ -70,7 +72,7 @@ class Channel {
 
   // Withdraws what can be withdrawn. True when nothing remains in flight, so that the buffers are
   // free again; false when some request still owns its buffer, which must then be kept until the
-  // process ends.
+  // process ends. May take seconds. Every request must end by test() or by this: it may own memory.
   virtual bool cancel(std::span<Request> requests) = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The native collectives of a transport: those that its library carries out itself (MPI's own,
-// those through shared memory). A transport without any returns none. Thread rules: those of the
-// transport's channel.
+// those through shared memory). A transport without any returns none. Thread rules: one thread at a
+// time, and one call in flight: the next one starts after test() returned kDone, or after cancel().
 #pragma once
 
 #include <array>
@@ -43,16 +43,19 @@ class NativeCollectives {
   // Whether the engine may split a call into pieces in staging memory (half types as float32,
   // scaled inputs; see runtime/staging.h), and start one native call for each piece.
   virtual bool takes_staged() const { return false; }
-  // Posts the call without blocking. The spans of `call` must live until the call is done.
-  // `identity`: a hash of this call and of the group's collectives before it, to compare among
-  // ranks. `protocol`: the one that ALTORCH_ROUTE names behind their name, or empty; what cannot
-  // carry the call is left aside. All ranks must start their calls in the same order.
+  // Posts the call without blocking. offers(call) must be true. `call` is copied; its buffers and
+  // spans must live until the call is done. Failures come back from test(); after a throw, as after
+  // a failure, the caller cancels. `identity`: a hash of this call and of the group's collectives
+  // before it, to compare among ranks. `protocol`: the one that ALTORCH_ROUTE names behind their
+  // name, or empty; what cannot carry the call is left aside. All ranks must start their calls in
+  // the same order.
   virtual void start(const Call& call, std::uint64_t identity, std::string_view protocol,
                      Request& request) = 0;
   // The number of steps that all calls have taken so far, if the library shows it: progress
   // restarts the spin budget.
   virtual std::uint64_t steps() const { return 0; }
-  // As Channel::test() and Channel::cancel().
+  // As Channel::test() and Channel::cancel(). Every request must end by one of them: it may own
+  // memory.
   virtual State test(Request& request, std::optional<Error>& error) = 0;
   virtual bool cancel(Request& request) = 0;
   // After test() returned kPending: what the call waits for, so that the caller may sleep until

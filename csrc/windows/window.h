@@ -70,8 +70,10 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   // Blocks until the call has taken effect; drives the group's other work meanwhile. Where calls
   // keep no order it first waits for the accesses posted to that rank, for which `timeout` does not
   // count. Throws Error, kInterrupted if a signal handler has raised (backend/c10d/errors.h then
-  // throws what it raised). `buffers_free` says whether its buffers may be released; true on
-  // success.
+  // throws what it raised). `timeout`: 0 has passed at the first look; kLongestTimeout for none.
+  // `buffers_free`: true on success; if it is false, the caller must keep the buffers of `call`
+  // until the process ends. What fetch_add and compare_swap found comes back in `call`. Success
+  // does not show that the target lives: flush() does.
   void access(WindowCall& call, std::chrono::milliseconds timeout, bool& buffers_free);
   // Whether calls are enqueued on streams, as for memory on GPUs. Then access() returns when the
   // call is enqueued (but for fetch_add and compare_swap), start() must not be used, and streams

@@ -2,10 +2,10 @@
 // A collective of a group that spans nodes, as sub-calls: on the node, through memory; and between
 // nodes, as messages of some ranks.
 //
-//   small          on each node to its leader, among the leaders, from the leader to its node
-//   large          the first ranks of each node, as many as every node has, take a slice of the vector each, or the
-//                  blocks of some ranks, with their node, then along their rail (the ranks that have the same place on
-//                  the other nodes): all of them use the network
+//   small    on each node to its leader, among the leaders, from the leader to its node
+//   large    the first ranks of each node, as many as every node has, take a slice of the vector
+//            each, or the blocks of some ranks, with their node, then along their rail (the ranks
+//            that have the same place on the other nodes): all of them use the network
 //
 // A pure function of what all ranks know alike.
 #pragma once
@@ -28,10 +28,11 @@ struct Move {
 
 // One sub-call, of which this rank is a part.
 struct Stage {
-  int number = 0;                 // the same on all ranks, which take part in different ones
-  Call call = {};                 // ranks and roots count among the members
-  std::vector<int> members = {};  // ranks of the group between which messages go; empty: this rank's node
-  int own = 0;                    // its place among them
+  int number = 0;  // the same on all ranks, which take part in different ones
+  Call call = {};  // ranks and roots count among the members
+  // Ranks of the group between which messages go; empty: this rank's node.
+  std::vector<int> members = {};
+  int own = 0;                                                      // its place among them
   std::vector<std::int64_t> input_counts = {}, output_counts = {};  // what the call's spans point to
   std::vector<Move> moves = {};                                     // where there are any: they are all
 
@@ -47,9 +48,14 @@ struct Part {
 // all.
 using Reserve = std::function<void*(std::int64_t elements)>;
 
+// Whether such a call goes by stages. The functions below are for these calls only.
 bool has_plan(const Call& call, const Layout& layout);
 // The most elements of a part that takes about `bytes` of memory; the length where none is needed.
 std::int64_t longest_part(const Call& call, const Layout& layout, std::int64_t bytes);
+// This rank's stages for `part`, in the order to run; perhaps none. `part`: in elements, the same
+// on all ranks. kAvg becomes kSum: the caller divides. Stages point into the call's buffers and
+// into what `reserve` gave, which the caller keeps until they have run. Move a Stage, do not copy
+// it: its spans point into itself. Any thread; throws what `reserve` throws.
 std::vector<Stage> plan_of(const Call& call, const Layout& layout, Part part, const Reserve& reserve);
 // The stages of the whole call, which cannot be run.
 std::vector<Stage> outline(const Call& call, const Layout& layout);

@@ -38,8 +38,9 @@ class NcclComm {
   // Called repeatedly while a rank waits for its peers. Throws Error if one cannot come any more.
   using CheckPeers = std::function<void()>;
 
-  // Collective, on CUDA device `device`; called when all ranks are there, for which NCCL would wait
-  // without end. `timeout`: of later calls that wait for all ranks; making it has
+  // Collective, on CUDA device `device`; `key`: a new one, the same on all ranks. Called when all
+  // ranks are there, for which NCCL would wait without end; the others wait for rank 0's id for up
+  // to `timeout`. `timeout`: also of later calls that wait for all ranks; making it has
   // ALTORCH_BOOTSTRAP_SECONDS, if that is longer. Throws Error(kTimeout, kTransport, kUnsupported),
   // and what `check_peers` throws.
   NcclComm(KeyValueStore& store, const std::string& key, int device, int rank, int size,
@@ -51,13 +52,14 @@ class NcclComm {
   NcclComm& operator=(const NcclComm&) = delete;
 
   // The communicator of the ranks that name the same color, with ranks in the order of their keys;
-  // null for kNoColor. Collective over all ranks of this one. Throws as the constructor does.
+  // null for kNoColor. Collective over all ranks of this one. Throws as the constructor does, and
+  // Error(kClosed).
   std::unique_ptr<NcclComm> split(int color, int key, int device, int size, std::chrono::milliseconds timeout,
                                   const Knobs& knobs);
 
   // Tells NCCL of a buffer that many operations will use; of one that all ranks allocated alike
   // (`symmetric`; collective then). Throws Error(kUnsupported) where the loaded NCCL is too old,
-  // Error(kTimeout).
+  // Error(kTimeout, kTransport, kClosed).
   void add_buffer(void* buffer, std::size_t bytes, bool symmetric);
   void remove_buffer(void* buffer);
   bool has_buffers();
@@ -103,8 +105,9 @@ class NcclComm {
   // Whether one call of any NCCL carries it; otherwise it may take several, as a group.
   static bool is_one_call(const Call& operation);
 
-  // Puts the operations on `stream`, as one NCCL group where they are several. Buffers are device
-  // memory.
+  // Puts the operations, at least one, on `stream`, as one NCCL group where they are several.
+  // Buffers are device memory. Barriers, scans and one-sided calls are left out. Throws
+  // Error(kTransport, kClosed).
   void enqueue(std::span<const Call> operations, void* stream);
 
   // What NCCL found out by itself since (a dead peer's connection, say).
