@@ -145,7 +145,8 @@ std::optional<DeviceCalls::Trouble> DeviceCalls::trouble(Lock& lock, Watchdog::C
   });
   // It may be done, or fine, and the device be held up in one that was given to it at the same
   // time.
-  for (std::uint64_t number = oldest; compares && !found && number < oldest + kMostCompared; ++number) {
+  for (std::uint64_t number = oldest; compares && !found && !failure_ && number < oldest + kMostCompared;
+       ++number) {
     const Call* const other = find(number);
     if (!other || number == suspect || other->operation.is_message()) continue;
     found = ask_unlocked(lock, number, [&](const Operation& operation, Wait& wait) {
@@ -200,7 +201,9 @@ std::optional<DeviceCalls::Trouble> DeviceCalls::trouble_in_graphs(Lock& lock,
     lock.unlock();
     cause = watchdog_.look_for_dead_only(call.operation, call.wait, now);
     lock.lock();
-    in_graphs_->wait = call.wait;
+    if (in_graphs_->operation.number == call.operation.number) in_graphs_->wait = call.wait;
+    // A call that was launched meanwhile is no replay: the next look is at that.
+    if (failure_ || !idle()) return std::nullopt;
   }
   return cause ? std::optional(Trouble{call.operation, *cause}) : std::nullopt;
 }

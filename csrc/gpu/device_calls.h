@@ -110,7 +110,8 @@ class DeviceCalls {
   // meanwhile, for the store may be slow, and threads launch. Nothing if the call has ended then.
   template <typename Ask>
   std::optional<Trouble> ask_unlocked(Lock& lock, std::uint64_t number, const Ask& ask);
-  // Why the calls in flight cannot end, if that is known. Lets go of the lock, as above.
+  // Why the calls in flight cannot end, if that is known. Lets go of the lock, as above, but for
+  // calls whose deadline has passed: launches then wait, some seconds, and fail.
   std::optional<Trouble> trouble(Lock& lock, Watchdog::Clock::time_point now);
   // The same for graphs that may be replayed while no call is in flight. It is no error yet,
   // because perhaps no thread waits for a replay.

@@ -7,6 +7,7 @@
 
 #include "gpu/host_staged/conformance.h"
 #include "gpu/host_staged/host_relay.h"
+#include "trace/job_watch.h"
 
 namespace altorch {
 namespace {
@@ -83,11 +84,20 @@ TEST(DeviceCalls, TellsAndMarksBeforeAnythingGoesOn) {
 // A store whose answers the test holds back, once `held` is set.
 struct HeldStore : MapStore {
   void set(const std::string& key, const std::string& value) override {
-    if (held) asked = true;
-    while (held) std::this_thread::sleep_for(1ms);
+    hold();
     MapStore::set(key, value);
   }
+  std::optional<std::string> try_get(const std::string& key) override {
+    hold();
+    ++reads;
+    return MapStore::try_get(key);
+  }
+  void hold() {
+    if (held) asked = true;
+    while (held) std::this_thread::sleep_for(1ms);
+  }
   std::atomic<bool> held{false}, asked{false};
+  std::atomic<int> reads{0};
 };
 
 TEST(DeviceCalls, LaunchesDoNotWaitForTheStore) {
@@ -119,6 +129,41 @@ TEST(DeviceCalls, LaunchesDoNotWaitForTheStore) {
   watch.join();
   EXPECT_FALSE(calls.look());
   EXPECT_EQ(carrier.asked, Asked());
+}
+
+// It must be told as that of a call: end_replays() tells no waiter.
+TEST(DeviceCalls, TellsTheFailureOfACallThatBeganWhileGraphsWereLookedAfter) {
+  auto store = std::make_shared<HeldStore>();
+  store->set("deaths", "1");
+  store->set("death/1", "1");
+  LivenessSettings settings;
+  settings.store = store;
+  settings.members = {{0, ProcessId::own()}, {1, {"another-host/p", 77}}};
+  settings.address = settings.master = "127.0.0.1";
+  Group group({"test", {0, 1}, store, std::make_shared<JobWatch>("test", settings)}, 0, 2);
+  Watchdog watchdog(group);
+  FakeCarrier carrier;
+  DeviceCalls calls(group, watchdog, carrier, OnError::kPoison, [&] { carrier.asked.push_back("tell"); });
+  Operation operation = staged::operation_of(OpKind::kAllReduce, nullptr, nullptr, 10);
+  operation.timeout = 1min;
+  operation.sequence = group.next_sequence(operation.device);
+  calls.enter(operation);
+  calls.captured();
+  calls.all_done();
+  for (store->reads = 0; store->reads == 0; std::this_thread::sleep_for(10ms)) EXPECT_TRUE(calls.look());
+  EXPECT_FALSE(calls.failure()) << "the death was seen once";
+  store->held = true;
+  std::thread watch([&] {
+    for (; !calls.failure(); std::this_thread::sleep_for(10ms)) calls.look();
+  });
+  while (!store->asked) std::this_thread::sleep_for(1ms);
+  operation.sequence = group.next_sequence(operation.device);
+  calls.enter(operation);
+  calls.entered();
+  store->held = false;
+  watch.join();
+  EXPECT_EQ(calls.failure()->kind(), ErrorKind::kPeerLost) << calls.failure()->what();
+  EXPECT_EQ(carrier.asked, (Asked{"tell", "mark", "abort"}));
 }
 
 // No call announces the replay of a graph.
