@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <utility>
 
+#include "base/log.h"
 #include "platform/close_on_fork.h"
 
 namespace altorch {
@@ -22,6 +24,7 @@ int open_pidfd(long pid) {
   return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
 #else
   static_cast<void>(pid);
+  errno = ENOSYS;
   return -1;
 #endif
 }
@@ -49,6 +52,7 @@ LivenessMonitor::~LivenessMonitor() {
 }
 
 void LivenessMonitor::watch_neighbours() {
+  int unwatched = 0, reason = 0;
   for (const auto& [rank, peer] : settings_.members) {
     has_far_members_ |= peer.node != node_;
     if (rank == settings_.rank || peer.node != node_) continue;
@@ -56,11 +60,18 @@ void LivenessMonitor::watch_neighbours() {
     if (pidfd < 0 && errno == ESRCH) {
       mark(rank, has_ended(rank));
       ended_before_.push_back(rank);
+    } else if (pidfd < 0) {
+      ++unwatched;
+      reason = errno;
     }
     if (pidfd < 0) continue;
     close_on_fork(pidfd);
     watched_.push_back({rank, pidfd});
   }
+  if (unwatched == 0) return;
+  log(LogLevel::kWarning, std::to_string(unwatched) +
+                              " of the processes of this node cannot be watched (pidfd_open: " +
+                              std::strerror(reason) + "): if one dies, its peers wait until their timeout");
 }
 
 std::string LivenessMonitor::has_ended(int rank) const {

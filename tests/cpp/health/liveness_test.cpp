@@ -31,6 +31,21 @@ LivenessSettings settings_of(std::shared_ptr<KeyValueStore> store, int rank,
   return settings;
 }
 
+// As for want of descriptors, or where the kernel knows no pidfds.
+TEST(Liveness, SaysWhichProcessesItCannotWatch) {
+  const ProcessId own = ProcessId::own();
+  testing::internal::CaptureStderr();
+  {
+    Liveness liveness(
+        settings_of(std::make_shared<MapStore>(), 0, {{0, own}, {1, {own.node, -1}}, {2, {own.node, -1}}}));
+    EXPECT_FALSE(liveness.check(std::vector<int>{1, 2}, false)) << "nobody knows that they have ended";
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("2 of the processes of this node cannot be watched (pidfd_open: Invalid argument)"),
+            std::string::npos)
+      << said;
+}
+
 TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
   const pid_t child = fork();
   if (child == 0) {
