@@ -25,6 +25,12 @@ enum class ErrorKind {
   kInternal,         // a defect of altorch
 };
 
+// Whether a wait for other ranks has ended so. Such an error is no reason to go another way.
+constexpr bool ends_a_wait(ErrorKind kind) {
+  return kind == ErrorKind::kTimeout || kind == ErrorKind::kPeerLost || kind == ErrorKind::kClosed ||
+         kind == ErrorKind::kInterrupted;
+}
+
 inline constexpr int kErrorKindCount = static_cast<int>(ErrorKind::kInternal) + 1;
 
 constexpr const char* name_of(ErrorKind kind) {

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -23,6 +24,11 @@ namespace altorch {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+std::chrono::milliseconds left_until(SteadyClock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
+  return std::max(left, std::chrono::milliseconds(0));
+}
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorKind::kTransport, "shared memory: " + what + " failed: " + std::strerror(errno));
@@ -212,7 +218,8 @@ std::vector<Descriptor> exchange_descriptors(KeyValueStore& store, const std::st
     const std::string place = key + "/" + std::to_string(from);
     try {
       if (from == rank) hand_out(*own, store, place, key, size, deadline);
-      all.emplace_back(from == rank ? -1 : fetch(store.get(place, timeout), store, key, deadline));
+      all.emplace_back(from == rank ? -1
+                                    : fetch(store.get(place, left_until(deadline)), store, key, deadline));
     } catch (const Error& error) {
       post_request([&] { store.set(refusal_key(key), error.what()); });
       if (from <= rank) post_request([&] { store.set(key + "/" + std::to_string(rank), ""); });

@@ -55,7 +55,12 @@ Communicator::Place Communicator::reserve(const Operation& operation) {
 void Communicator::Place::run(bool& buffers_free) {
   buffers_free = true;
   if (queued) {
-    group->wait(*queued, std::chrono::milliseconds(0));
+    try {
+      group->wait(*queued, std::chrono::milliseconds(0));
+    } catch (const Error&) {  // interrupted: the group is closed, and the call cancelled with it
+      buffers_free = queued->finished() && queued->buffers_free;
+      throw;
+    }
     buffers_free = queued->buffers_free;
     if (queued->error) throw *queued->error;
     return;

@@ -47,7 +47,7 @@ bool DeviceOpening::attempt(const std::string& key, const std::function<void()>&
   try {
     act();
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
+    if (ends_a_wait(error.kind())) throw;
     own_reason = error.what();
   }
   const auto why = first_unsupported_reason(opening_.store, key, rank_, size_, opening_.timeout,

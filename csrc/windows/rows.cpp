@@ -91,7 +91,7 @@ std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string
                                             parts_of(opening, cards, shareable->descriptor),
                                             AdaptiveWait::is_crowd(size, count_cores(cores)));
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
+    if (ends_a_wait(error.kind())) throw;
     own_reason = error.what();
   }
   if (const auto why = first_unsupported_reason(opening.store, "opened", rank, size, opening.timeout,
@@ -137,7 +137,7 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
                                 all_reduced ? nullptr : message_window(opening), opening.group.name(),
                                 opening.timeout, [&] { opening.store.check_peers(); }});
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
+    if (ends_a_wait(error.kind())) throw;
     own_reason = error.what();
   }
   if (!agree("opened", own_reason)) return nullptr;

@@ -54,6 +54,7 @@ OpenedRoute open(RouteOpening& opening) {
     try {
       act();
     } catch (const Error& error) {
+      if (ends_a_wait(error.kind())) throw;
       unsupported_reason = error.what();
     }
   };
