@@ -121,8 +121,10 @@ bool needs_staging(const Operation& operation, int ranks, const Algorithm* algor
   if (!operation.reduces()) return false;
   if (operation.op == ReduceOp::kPremulSum) return true;
   if (algorithm && algorithm->combines) return false;
-  // With two ranks one rounding follows one addition: staging would change nothing.
-  return ranks > 2 && is_half(operation.dtype) && accumulates(operation.op);
+  // With two ranks one rounding follows one addition: staging would change nothing, but for a mean,
+  // whose sum may be too large for the type.
+  return (ranks > 2 || operation.op == ReduceOp::kAvg) && is_half(operation.dtype) &&
+         accumulates(operation.op);
 }
 
 std::optional<std::string> unsupported_reason(const Route& route, std::span<const Operation> operations,

@@ -64,6 +64,21 @@ void expect_half_types_added_in_float32(const char* route) {
 TEST(Staging, AddsHalfTypesInFloat32) { expect_half_types_added_in_float32("all_reduce=ring"); }
 TEST(Staging, IsNotWhatAddsHalfTypesInOneStep) { expect_half_types_added_in_float32("all_reduce=pairwise"); }
 
+TEST(Staging, TakesAMeanOfTwoWhoseSumIsTooLarge) {
+  for (const char* route : {"all_reduce=ring", "all_reduce=pairwise", "all_reduce=recursive_doubling"}) {
+    setenv("ALTORCH_ROUTE", route, 1);
+    ThreadGroup group(2);
+    const auto errors = group.run([&](int rank, Communicator& communicator) {
+      auto values = halves(DType::kFloat16, {60000.0F, rank == 0 ? 60000.0F : 50016.0F, 1.0F});
+      bool buffers_free = false;
+      communicator.run(all_reduce_of(communicator, values, DType::kFloat16, ReduceOp::kAvg), buffers_free);
+      EXPECT_EQ(values, halves(DType::kFloat16, {60000.0F, 55008.0F, 1.0F})) << route;
+    });
+    EXPECT_EQ(errors, all_good(2));
+  }
+  unsetenv("ALTORCH_ROUTE");
+}
+
 TEST(Staging, IsSparedWhereOneStepCombinesAllRanks) {
   Operation operation;
   operation.kind = OpKind::kAllReduce;
@@ -71,6 +86,10 @@ TEST(Staging, IsSparedWhereOneStepCombinesAllRanks) {
   const Algorithm* const ring = find_algorithm(OpKind::kAllReduce, "ring");
   const Algorithm* const pairwise = find_algorithm(OpKind::kAllReduce, "pairwise");
   EXPECT_FALSE(needs_staging(operation, 2, ring));
+  operation.op = ReduceOp::kAvg;
+  EXPECT_TRUE(needs_staging(operation, 2, ring)) << "the sum may be too large";
+  EXPECT_FALSE(needs_staging(operation, 2, pairwise));
+  operation.op = ReduceOp::kSum;
   EXPECT_TRUE(needs_staging(operation, 3, ring));
   EXPECT_TRUE(needs_staging(operation, 3, nullptr));
   EXPECT_FALSE(needs_staging(operation, 3, pairwise));
