@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs a Schedule on a Channel. The one interpreter of all algorithms: it starts no thread, never
-// blocks and, once warm, allocates nothing, so a caller may run it inline or keep many executions
-// going at once.
+// Runs a Schedule on a Channel. The one interpreter of all algorithms: it starts no thread, waits
+// for no peer and, once warm, allocates nothing, so a caller may run it inline or keep many
+// executions going at once.
 //
 //   Execution execution;
 //   execution.start(schedule, channel, {input, output, scratch, dtype, op}, tag);
@@ -45,8 +45,9 @@ class Execution {
   // The index of the round that is in flight.
   std::size_t round() const { return round_; }
   // Tests the messages in flight, posts further rounds and runs their local steps, until a message
-  // is pending. It does not sleep. kPending: the caller calls it again. kDone: the output is
-  // complete. kFailed: `error` is set, messages may be in flight, and the caller calls cancel().
+  // is pending. kPending: the caller calls it again. kDone: the output is complete. kFailed:
+  // `error` is set, messages may be in flight, and the caller calls cancel(). This and start() may
+  // throw (memory, Channel::test(), a reduction); the caller then calls cancel(), too.
   State advance(std::optional<Error>& error);
 
   // Withdraws what is in flight; see Channel::cancel for the meaning of false.

@@ -52,9 +52,10 @@ class GpuRoutes : public DeviceCarrier {
   //   kTransport        the group is aborted
   //   and what a wait for the other ranks throws.
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
-  // Enqueues the operations on `stream`, and does not wait for the device. Behind them it enqueues
-  // a kernel that marks their results once mark_results() was called, unless the route does so
-  // itself. Throws Error; some of the operations may be on the stream then.
+  // Enqueues the operations on `stream`, and does not wait for the device; may wait for peers (NCCL
+  // connects). If it throws, the buffers must stay until the stream is past. Behind them it
+  // enqueues a kernel that marks their results once mark_results() was called, unless the route
+  // does so itself. Throws Error; some of the operations may be on the stream then.
   void enqueue(GpuRoute& route, std::span<const Operation> operations, Stream stream);
   std::optional<std::string> mark_results() override;
 

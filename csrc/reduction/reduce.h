@@ -4,8 +4,9 @@
 // float16 and bfloat16 are computed in float32 and rounded once (to nearest even); integers wrap;
 // bool follows torch: SUM and MAX and BOR are OR, PRODUCT and MIN and BAND are AND, BXOR is XOR.
 // MIN and MAX of floating types propagate NaN. reduce() takes kAvg and kPremulSum as kSum: the
-// scaling is average()'s and scale()'s. Thread rules: pure functions. Source of the semantics:
-// torch/csrc/distributed/c10d and ATen.
+// scaling is average()'s and scale()'s. reduce() and combine() throw Error(kInvalidArgument),
+// before they write, where can_reduce() is false. No alignment is needed. Thread rules: pure
+// functions. Source of the semantics: torch/csrc/distributed/c10d and ATen.
 #pragma once
 
 #include <cstddef>

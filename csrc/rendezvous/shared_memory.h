@@ -22,13 +22,14 @@ std::string shared_memory_node();
 std::optional<std::string> shared_memory_unsupported_reason();
 
 // Collective over ranks of one node: `size` ranks map the same `bytes`, zero at first. `key` is new
-// for every segment. Throws Error(kTransport, kTimeout). The memory is mapped as long as the
-// pointer lives.
+// for every segment. Blocks. Throws Error(kTransport, kTimeout), and what store.check_peers()
+// throws. The memory is mapped as long as the pointer lives.
 std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string& key, int rank, int size,
                                         std::size_t bytes, std::chrono::milliseconds timeout);
 
 // Collective over ranks of one node: every rank gives the others a descriptor of its own, and gets
-// theirs, by rank. Throws Error(kTransport, kTimeout).
+// theirs, by rank; the entry at `rank` is empty, and `own` stays the caller's. `key` is new for
+// every exchange. Blocks, and throws as share_memory().
 std::vector<Descriptor> exchange_descriptors(KeyValueStore& store, const std::string& key, int rank, int size,
                                              const Descriptor& own, std::chrono::milliseconds timeout);
 

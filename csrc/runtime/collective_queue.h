@@ -46,11 +46,11 @@ class CollectiveQueue {
   // has failed, is finished here (Task::finish() runs in this thread). The caller must wake the
   // progress thread.
   void enqueue(std::shared_ptr<Task> task);
-  // After reserve() returned false: appends the task. Does not check that the group is open. The
-  // caller must wake the progress thread.
+  // After reserve() returned false: appends the task, whose wait.issued the caller has set to now.
+  // Does not check that the group is open. The caller must wake the progress thread.
   void push(std::shared_ptr<Task> task);
   // Advances the queued tasks, and finishes them, also with errors; throws nothing. Does not wait
-  // for peers, but the watchdog's questions may take seconds once a deadline has passed. True
+  // for peers, but a look may ask the store, and a failure or a deadline may take seconds. True
   // while a task is left. `found`: whether anything moved, and how to wait.
   bool drive(Clock::time_point now, Driven& found);
 

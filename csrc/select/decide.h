@@ -32,7 +32,7 @@ namespace altorch {
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const std::function<bool(const Route&)>& takes);
 // The first route that can carry the operation on host memory. For a collective there is always
-// one. Throws Error(kInternal) for anything else.
+// one. Operation::device is not looked at. Throws Error(kInternal) for a message.
 Route decide(const Operation& operation, const World& world, const Rules& rules);
 
 // Why a route cannot carry these operations, as a clause, or nothing. `capturing`: into a CUDA
@@ -42,8 +42,8 @@ std::optional<std::string> unsupported_reason(const Route& route, std::span<cons
 
 // Whether the operation is a reduction that goes through staging memory (runtime/staging.h),
 // whatever its route: a prescaled sum; among more than two ranks a sum or product of a half type,
-// unless `algorithm` combines the parts of all ranks in one step. `algorithm`: null for a native
-// collective. A pure function: any thread, throws nothing.
+// and a mean among any, unless `algorithm` combines the parts of all ranks in one step.
+// `algorithm`: null for a native collective. A pure function: any thread, throws nothing.
 bool needs_staging(const Operation& operation, int ranks, const Algorithm* algorithm);
 // The same on this route: a native collective that finishes reductions itself needs no staging.
 bool is_staged(const Route& route, const Operation& operation, const World& world);

@@ -99,8 +99,8 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   // Takes a task of start() or start_wait() that is not finished. From now on it is driven.
   void post(std::shared_ptr<WindowTask> task);
   // Blocks until everything that was started before has taken effect at `rank` (kAnySource: at all
-  // ranks). Checks that `rank` lives. Throws the first failure of the accesses that were posted
-  // since the last flush.
+  // ranks), but for what is enqueued on streams: drain() waits for that. Checks that `rank` lives.
+  // Throws the first failure of the accesses that were posted since the last flush.
   void flush(int rank);
   // Collective: blocks until all ranks have come, and all that any rank started before has taken
   // effect. Throws as flush().

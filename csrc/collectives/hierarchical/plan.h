@@ -50,12 +50,14 @@ using Reserve = std::function<void*(std::int64_t elements)>;
 
 // Whether such a call goes by stages. The functions below are for these calls only.
 bool has_plan(const Call& call, const Layout& layout);
-// The most elements of a part that takes about `bytes` of memory; the length where none is needed.
+// The most elements of a part that takes about `bytes` of memory: at least 1, and perhaps more than
+// are left, so the caller takes the smaller. The same on all ranks where `bytes` is.
 std::int64_t longest_part(const Call& call, const Layout& layout, std::int64_t bytes);
 // This rank's stages for `part`, in the order to run; perhaps none. `part`: in elements, the same
-// on all ranks. kAvg becomes kSum: the caller divides. Stages point into the call's buffers and
-// into what `reserve` gave, which the caller keeps until they have run. Move a Stage, do not copy
-// it: its spans point into itself. Any thread; throws what `reserve` throws.
+// on all ranks. kAvg becomes kSum: the caller divides; `factor` and `norm` are the caller's, too.
+// Stages point into the call's buffers and into what `reserve` gave, which the caller keeps until
+// they have run. Move a Stage, do not copy it: its spans point into itself. Any thread; throws what
+// `reserve` throws.
 std::vector<Stage> plan_of(const Call& call, const Layout& layout, Part part, const Reserve& reserve);
 // The stages of the whole call, which cannot be run.
 std::vector<Stage> outline(const Call& call, const Layout& layout);
