@@ -38,7 +38,7 @@ TEST(Liveness, SaysWhichProcessesItCannotWatch) {
   {
     Liveness liveness(
         settings_of(std::make_shared<MapStore>(), 0, {{0, own}, {1, {own.node, -1}}, {2, {own.node, -1}}}));
-    EXPECT_FALSE(liveness.check(std::vector<int>{1, 2}, false)) << "nobody knows that they have ended";
+    EXPECT_FALSE(liveness.check(std::vector<int>{1, 2}, false)) << "no rank knows that they have ended";
   }
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("2 of the processes of this node cannot be watched (pidfd_open: Invalid argument)"),
