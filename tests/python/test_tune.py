@@ -16,6 +16,7 @@ from test_cli import altorch, document
 from altorch import _tuned
 from altorch._version import __version__
 from altorch.bench import tuning
+from altorch.bench.unfinished import Unfinished
 
 pytestmark = pytest.mark.skipif(backend_under_test() != "al", reason="ALTORCH_TEST_BACKEND is not al")
 TWO_STEPS = {
@@ -55,6 +56,69 @@ def test_what_is_measured_becomes_a_file_that_is_loaded(tmp_path):
     others = [rule | {"ranks": 4} for rule in [TWO_STEPS]]
     out.write_text(json.dumps(content(*others)))
     assert document("tune", "--ranks", "2", *sizes, "--out", str(out))["rules"][-1]["ranks"] == 4
+
+
+def test_a_run_that_was_stopped_is_resumed(tmp_path):
+    out, sizes = tmp_path / "tuned.json", ["--sizes", "1K,64K", "--budget", "1", "--passes", "2"]
+    kept = tmp_path / "tuned.json.unfinished"
+    asked = {
+        "plans": {"all_reduce": ["al", "al:shm/one_step", "al:shm/two_steps"]},
+        "sizes": [1024, 65536],
+        "passes": 2,
+        "ranks": 2,
+        "machine": _tuned.machine(),
+        "altorch": __version__,
+    }
+
+    def row(number, size, contender, took):
+        return {
+            "pass": number,
+            "size": size,
+            "operation": "all_reduce",
+            "bytes": size,
+            "contender": contender,
+            "p10_us": took,
+            "median_us": took,
+        }
+
+    # Times that no machine has: what comes of them was not measured again.
+    done = [
+        row(number, 1024, name, took)
+        for number in range(2)
+        for name, took in zip(asked["plans"]["all_reduce"], (7e6, 7e6, 1e6), strict=True)
+    ]
+    cut = [row(0, 65536, "al", 7e6), row(0, 65536, "al:shm/one_step", 1e6)]  # stopped before the third
+    kept.write_text("".join(json.dumps(line) + "\n" for line in [asked, *done, *cut]))
+    rules = document("tune", "--resume", "--ranks", "2", *sizes, "--out", str(out))["rules"]
+    small = [rule for rule in rules if rule["from"] <= 1024]
+    assert [(rule["choice"], rule["gain"]) for rule in small] == [("shm/two_steps", 7.0)]
+    assert not [rule for rule in rules if rule["choice"] == "shm/one_step" and rule["gain"] > 6]
+    assert not kept.exists()
+    # Of another run: all is measured again.
+    kept.write_text("".join(json.dumps(line) + "\n" for line in [asked | {"ranks": 3}, *done]))
+    anew = document("tune", "--resume", "--ranks", "2", *sizes, "--out", str(out))["rules"]
+    assert not [rule for rule in anew if rule["gain"] > 6]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "7", '{"pass": 0}', '{"pass": [], "operation": [], "size": 1}'])
+def test_a_damaged_file_is_not_resumed(line, tmp_path):
+    found = Unfinished(tmp_path / "x", {"ranks": 2}, {"all_reduce": 3})
+    found.path.write_text('{"ranks": 2}\n' + line + "\n")
+    with pytest.raises(ValueError, match=r"no row|Expecting"):
+        found.resume()
+    assert not found.rows
+
+
+def test_what_a_file_changes_is_printed(tmp_path):
+    path = file_of(tmp_path, TWO_STEPS | {"below": 1 << 20})
+    said = altorch("tune", "--diff", "--out", str(path))
+    for word in ("all_reduce", "0 B to 1 MiB", "shm/one_step, then shm/two_steps", "1.20x"):
+        assert word in said, said
+    (change,) = document("tune", "--diff", "--out", str(path))["changes"]
+    assert change["choice"] == "shm/two_steps" and change["gain"] == 1.2
+    assert "changes nothing" in altorch("tune", "--diff", "--out", str(file_of(tmp_path, rules=[])))
+    file_of(tmp_path, TWO_STEPS | {"choice": "shm/fastest"})
+    assert "no protocol of shm" in altorch("tune", "--diff", "--out", str(path), status=2)
 
 
 def test_the_command_line_is_refused_in_a_sentence():

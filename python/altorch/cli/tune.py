@@ -4,6 +4,7 @@
     altorch tune --ranks 4 --out altorch-tuned.json               starts four ranks here
     ALTORCH_TUNED=altorch-tuned.json torchrun train.py            groups of as many ranks choose by the file
     ALTORCH_TUNED=altorch-tuned.json altorch bench all_reduce --ranks 4 --against al:untuned
+    altorch tune --diff --out altorch-tuned.json                  what the file changes, and what that has gained
 
 A choice must be 5 % faster than the default in every pass, else the default stays. What --out says of other numbers
 of ranks is kept. ALTORCH_ROUTE comes before the file. So far: all_reduce of CPU tensors, ranks on one node; for the
@@ -13,23 +14,16 @@ others, and on GPUs, `altorch bench --against al:...` compares, and ALTORCH_ROUT
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from altorch.cli import _ranks
-from altorch.cli._output import Progress, human_bytes, parse_bytes, print_json, print_table
-
-if TYPE_CHECKING:
-    from altorch.bench.rows import Row
-    from altorch.bench.tuning import Rule
+from altorch.cli import _ranks, _tune_measure
+from altorch.cli._tune_measure import OPERATIONS
 
 SUMMARY = "Measure routes and protocols on this machine, and write which are faster than the defaults."
-OPERATIONS = ("all_reduce",)
 _LAUNCHED = ("sizes", "budget", "passes")
+_FLAGS = ("json", "resume")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("altorch-tuned.json"), metavar="FILE", help="default: %(default)s"
     )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on where a run with the same arguments was stopped"
+    )
+    parser.add_argument(
+        "--diff", action="store_true", help="print what --out changes against the defaults; measures nothing"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,11 +66,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"altorch tune: {problem}", file=sys.stderr)
         return 2
     os.environ.pop("ALTORCH_TUNED", None)  # what is compared with is the default
+    if arguments.diff:
+        from altorch.cli import _tune_diff
+
+        return _tune_diff.show(arguments.out, arguments.json)
     if arguments.ranks is None and _launcher.detect().name != "none":
-        return _measure(arguments)
+        return _tune_measure.measure(arguments)
     command = ["tune", *arguments.operations]
     command += [f"--{name}={getattr(arguments, name)}" for name in _LAUNCHED]
-    command += ["--json"] if arguments.json else []
+    command += [f"--{name}" for name in _FLAGS if getattr(arguments, name)]
     command += [f"--out={arguments.out.resolve()}"]
     return _ranks.start(arguments.ranks or 2, command)
 
@@ -80,7 +84,7 @@ def _problem(arguments: argparse.Namespace) -> str:
         if name not in OPERATIONS:
             return f"'{name}' is none of {', '.join(OPERATIONS)}"
     try:
-        sizes = _sizes(arguments)
+        sizes = _tune_measure.sizes_of(arguments)
     except (ValueError, OverflowError) as error:
         return str(error)
     if not sizes or not 1 <= arguments.passes <= 100 or not 0 < arguments.budget <= 86_400:
@@ -94,115 +98,3 @@ def _problem(arguments: argparse.Namespace) -> str:
     if os.environ.get("ALTORCH_ROUTE"):
         return "ALTORCH_ROUTE is set, and would choose instead of the default; unset it"
     return ""
-
-
-def _sizes(arguments: argparse.Namespace) -> list[int]:
-    return sorted({parse_bytes(word) for word in arguments.sizes.split(",") if word})
-
-
-def _measure(arguments: argparse.Namespace) -> int:
-    import torch.distributed as dist
-
-    from altorch.bench import process_group, rows, tuning
-    from altorch.bench.sweep import Sweep
-
-    device = process_group.join("cpu")
-    ranks, first = dist.get_world_size(), dist.get_rank() == 0
-    nodes: list[object] = [None] * ranks
-    dist.all_gather_object(nodes, platform.node())
-    if len(set(nodes)) > 1:
-        process_group.leave()
-        if first:
-            print("altorch tune: the ranks are on several nodes; what it tries is for one", file=sys.stderr)
-        return 2
-    sizes = _sizes(arguments)
-    plans = {
-        name: ["al", *(f"al:{choice}" for choice in tuning.CHOICES[name])]
-        for name in arguments.operations or OPERATIONS
-    }
-    cells = sum(map(len, plans.values())) * len(sizes) * arguments.passes
-    seconds = arguments.budget / cells
-    passes: list[list[Row]] = []
-    jobs = 2 * len(sizes) * len(plans) * arguments.passes  # each beside memcpy
-    with Progress(jobs, quiet=arguments.json or not first) as progress:
-        for _ in range(arguments.passes):
-            measured: list[Row] = []
-            for operation, names in plans.items():
-                sweep = Sweep(
-                    contenders=names,
-                    operations=[operation],
-                    dtypes=["float32"],
-                    sizes=sizes,
-                    seconds=seconds * len(names),
-                )
-                sweep.measure(device, measured.append, progress.at)
-            passes.append(measured)
-    status = 0
-    if first:
-        measured_sizes = {name: tuning.sizes_of(passes, name) for name in plans}
-        rules = tuning.rules_of(tuning.faster(passes), measured_sizes, ranks)
-        document = tuning.document(rules, rows.where("altorch"))
-        status = _write(arguments, document, list(plans), ranks)
-        _show(arguments, document, rules, list(plans), ranks)
-        if status == 0 and not arguments.json:
-            print(f"written: {arguments.out}; ALTORCH_TUNED={arguments.out} loads it")
-    process_group.leave()
-    return status
-
-
-def _write(
-    arguments: argparse.Namespace, document: dict[str, object], operations: list[str], ranks: int
-) -> int:
-    """Keeps what the file says of other operations and numbers of ranks."""
-    from altorch import _tuned
-
-    rules = document["rules"]
-    assert isinstance(rules, list)
-    try:
-        if arguments.out.exists():
-            before = _tuned.read(arguments.out)
-            _tuned.as_text(before)
-            rules += [
-                rule
-                for rule in before["rules"]
-                if rule["ranks"] != ranks or rule["operation"] not in operations
-            ]
-    except (OSError, ValueError) as error:
-        print(f"altorch tune: {arguments.out} is written anew: {error}", file=sys.stderr)
-    try:
-        written = arguments.out.with_name(f"{arguments.out.name}.{os.getpid()}")
-        written.write_text(json.dumps(document, indent=1) + "\n")
-        written.replace(arguments.out)  # a program that reads it sees one or the other
-    except OSError as error:
-        print(f"altorch tune: {arguments.out}: {error.strerror}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _show(
-    arguments: argparse.Namespace,
-    document: dict[str, object],
-    rules: list[Rule],
-    operations: list[str],
-    ranks: int,
-) -> None:
-    if arguments.json:
-        print_json(document)
-        return
-    if not rules:
-        print(
-            f"{', '.join(operations)} among {ranks} ranks: no choice is faster than the default beyond noise"
-        )
-    else:
-        cells = [
-            [
-                rule.operation,
-                f"{human_bytes(rule.begin)} to {human_bytes(rule.below)}",
-                rule.choice,
-                f"{rule.gain:.2f}x",
-            ]
-            for rule in rules
-        ]
-        print_table(
-            f"Faster than the default among {ranks} ranks", ["operation", "sizes", "choice", "gain"], cells
-        )

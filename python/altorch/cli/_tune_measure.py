@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What `altorch tune` does on each rank: it measures, makes rules of the times, and writes the file."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import sys
+from typing import TYPE_CHECKING
+
+from altorch.cli._output import Progress, human_bytes, parse_bytes, print_json, print_table
+
+if TYPE_CHECKING:
+    import torch
+
+    from altorch.bench.rows import Row
+    from altorch.bench.sweep import Job, Sweep
+    from altorch.bench.tuning import Rule
+    from altorch.bench.unfinished import Cell, Unfinished
+
+OPERATIONS = ("all_reduce",)
+
+
+def sizes_of(arguments: argparse.Namespace) -> list[int]:
+    return sorted({parse_bytes(word) for word in arguments.sizes.split(",") if word})
+
+
+def measure(arguments: argparse.Namespace) -> int:
+    import torch.distributed as dist
+
+    from altorch.bench import process_group, rows, tuning
+    from altorch.bench.sweep import Sweep
+
+    device = process_group.join("cpu")
+    ranks, first = dist.get_world_size(), dist.get_rank() == 0
+    nodes: list[object] = [None] * ranks
+    dist.all_gather_object(nodes, platform.node())
+    if len(set(nodes)) > 1:
+        process_group.leave()
+        if first:
+            print("altorch tune: the ranks are on several nodes; what it tries is for one", file=sys.stderr)
+        return 2
+    sizes = sizes_of(arguments)
+    plans = {
+        name: ["al", *(f"al:{choice}" for choice in tuning.CHOICES[name])]
+        for name in arguments.operations or OPERATIONS
+    }
+    seconds = arguments.budget / (sum(map(len, plans.values())) * len(sizes) * arguments.passes)
+    unfinished = _begin(arguments, plans, ranks) if first else None
+    known: list[set[Cell]] = [unfinished.cells() if unfinished else set()]
+    dist.broadcast_object_list(known, 0)
+    cells = set(itertools.product(range(arguments.passes), plans, sizes)) - known[0]
+    with Progress(2 * len(cells), quiet=arguments.json or not first) as progress:  # each beside memcpy
+        for number, operation in itertools.product(range(arguments.passes), plans):
+            left = [size for size in sizes if (number, operation, size) in cells]
+            if not left:
+                continue
+            sweep = Sweep(
+                contenders=plans[operation],
+                operations=[operation],
+                dtypes=["float32"],
+                sizes=left,
+                seconds=seconds * len(plans[operation]),
+            )
+            _measure_pass(sweep, device, number, unfinished, progress)
+    status = 0
+    if unfinished:
+        passes = unfinished.passes(arguments.passes)
+        measured_sizes = {name: tuning.sizes_of(passes, name) for name in plans}
+        rules = tuning.rules_of(tuning.faster(passes), measured_sizes, ranks)
+        document = tuning.document(rules, rows.where("altorch"))
+        status = _write(arguments, document, list(plans), ranks)
+        if status == 0:
+            unfinished.end()
+        _show(arguments, document, rules, list(plans), ranks)
+        if status == 0 and not arguments.json:
+            print(f"written: {arguments.out}; ALTORCH_TUNED={arguments.out} loads it")
+    process_group.leave()
+    return status
+
+
+def _measure_pass(
+    sweep: Sweep, device: torch.device, number: int, unfinished: Unfinished | None, progress: Progress
+) -> None:
+    """`unfinished`: of rank 0."""
+    jobs: list[Job] = []
+
+    def at(job: Job) -> None:
+        jobs.append(job)
+        progress.at(job)
+
+    def keep(row: Row) -> None:
+        if unfinished and jobs[-1].operation in sweep.operations:
+            unfinished.add(number, jobs[-1].size, row)
+
+    sweep.measure(device, keep, at)
+
+
+def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: int) -> Unfinished:
+    from altorch import _tuned
+    from altorch._version import __version__
+    from altorch.bench.unfinished import Unfinished
+
+    asked = {
+        "plans": plans,
+        "sizes": sizes_of(arguments),
+        "passes": arguments.passes,
+        "ranks": ranks,
+        "machine": _tuned.machine(),
+        "altorch": __version__,
+    }
+    found = Unfinished(arguments.out, asked, {name: len(names) for name, names in plans.items()})
+    if arguments.resume:
+        try:
+            found.resume()
+        except (OSError, ValueError) as error:
+            print(f"altorch tune: --resume begins anew: {error}", file=sys.stderr)
+    found.begin()
+    return found
+
+
+def _write(
+    arguments: argparse.Namespace, document: dict[str, object], operations: list[str], ranks: int
+) -> int:
+    """Keeps what the file says of other operations and numbers of ranks."""
+    from altorch import _tuned
+
+    rules = document["rules"]
+    assert isinstance(rules, list)
+    try:
+        if arguments.out.exists():
+            before = _tuned.read(arguments.out)
+            _tuned.as_text(before)
+            rules += [
+                rule
+                for rule in before["rules"]
+                if rule["ranks"] != ranks or rule["operation"] not in operations
+            ]
+    except (OSError, ValueError) as error:
+        print(f"altorch tune: {arguments.out} is written anew: {error}", file=sys.stderr)
+    try:
+        written = arguments.out.with_name(f"{arguments.out.name}.{os.getpid()}")
+        written.write_text(json.dumps(document, indent=1) + "\n")
+        written.replace(arguments.out)  # a program that reads it sees one or the other
+    except OSError as error:
+        print(f"altorch tune: {arguments.out}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _show(
+    arguments: argparse.Namespace,
+    document: dict[str, object],
+    rules: list[Rule],
+    operations: list[str],
+    ranks: int,
+) -> None:
+    if arguments.json:
+        print_json(document)
+        return
+    if not rules:
+        print(
+            f"{', '.join(operations)} among {ranks} ranks: no choice is faster than the default beyond noise"
+        )
+    else:
+        cells = [
+            [
+                rule.operation,
+                f"{human_bytes(rule.begin)} to {human_bytes(rule.below)}",
+                rule.choice,
+                f"{rule.gain:.2f}x",
+            ]
+            for rule in rules
+        ]
+        print_table(
+            f"Faster than the default among {ranks} ranks", ["operation", "sizes", "choice", "gain"], cells
+        )
