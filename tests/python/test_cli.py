@@ -15,6 +15,7 @@ import pytest
 import torch
 from harness import PROGRAM_DEADLINE
 
+from altorch.cli import _plot_gain
 from tests.ranks.launch import backend_under_test, clean_environment, fork_server
 
 pytestmark = pytest.mark.skipif(
@@ -95,6 +96,8 @@ def test_plot(tmp_path):
     assert [Path(name).name for name in found["plots"]] == ["all_reduce-float32-2-ranks-a-gpu.svg"]
     drawing = Path(found["plots"][0]).read_text()
     assert "<svg" in drawing and len(drawing) > 5000
+    for text in (">NCCL</text>", ">altorch is faster</text>", ">1x</text>"):
+        assert text in drawing
     results.write_text("no json\n")
     assert "line 1 is no JSON" in altorch("plot", str(results), status=2)
 
@@ -117,7 +120,7 @@ def test_bench_measures_in_turns_and_is_drawn(tmp_path):
                 assert 0 < row["p10_us"] <= row["median_us"] <= row["max_us"] and row["ranks"] == 2
     assert timed["memcpy", 65536, "memcpy", "sync"]["median_us"] > 0
     assert ("barrier", 0, "al", "sync") in timed and ("barrier", 0, "al:ring", "sync") not in timed
-    drawn = document("plot", str(file), "--out", str(tmp_path / "plots"))["plots"]
+    drawn = document("plot", str(file), "--details", "--out", str(tmp_path / "plots"))["plots"]
     assert len(drawn) == 1
     assert all(f">{name}</text>" in Path(drawn[0]).read_text() for name in ("al", "gloo async", "memcpy"))
 
@@ -138,6 +141,26 @@ def test_bench_refuses_in_a_sentence(words, reason):
         pytest.skip("there is a GPU here")
     text = altorch("bench", *words, status=None)
     assert reason in text and "Traceback" not in text.partition("ChildFailedError")[0]
+
+
+def test_gains_are_the_times_of_the_best_way_over_altorchs():
+    points = {
+        "al": {8: (2.0, 0.0), 64: (4.0, 0.0)},
+        "al:ring": {8: (1.0, 0.0)},
+        "al graph": {8: (3.0, 0.0)},
+        "gloo": {8: (6.0, 0.0), 64: (2.0, 0.0), 512: (1.0, 0.0)},
+        "openmpi-test": {8: (8.0, 0.0)},
+        "openmpi-blocking": {8: (4.0, 0.0), 64: (20.0, 0.0)},
+        "nccl graph": {8: (9.0, 0.0)},
+        "memcpy": {8: (0.1, 0.0)},
+        "host links": {8: (0.0, 50.0)},
+    }
+    assert _plot_gain.gains(points) == {
+        "Gloo": {8: 3.0, 64: 0.5},
+        "Open MPI from C": {8: 2.0, 64: 5.0},
+        "NCCL in CUDA graphs": {8: 3.0},
+    }
+    assert _plot_gain.gains({"al": {8: (2.0, 0.0)}, "memcpy": {8: (1.0, 0.0)}}) == {}
 
 
 def test_plot_of_every_gpu_benchmark(tmp_path):
@@ -166,7 +189,9 @@ def test_plot_of_every_gpu_benchmark(tmp_path):
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
     drawn = {
         path.stem: path.read_text()
-        for path in map(Path, document("plot", str(results), "--out", str(tmp_path / "plots"))["plots"])
+        for path in map(
+            Path, document("plot", str(results), "--details", "--out", str(tmp_path / "plots"))["plots"]
+        )
     }
     assert sorted(drawn) == [
         f"{what}-2-ranks-a-gpu" for what in ("all_reduce-bfloat16", "cuda_overlap", "cuda_training")

@@ -94,19 +94,63 @@ def test_a_run_that_was_stopped_is_resumed(tmp_path):
     assert [(rule["choice"], rule["gain"]) for rule in small] == [("shm/two_steps", 7.0)]
     assert not [rule for rule in rules if rule["choice"] == "shm/one_step" and rule["gain"] > 6]
     assert not kept.exists()
-    # Of another run: all is measured again.
-    kept.write_text("".join(json.dumps(line) + "\n" for line in [asked | {"ranks": 3}, *done]))
-    anew = document("tune", "--resume", "--ranks", "2", *sizes, "--out", str(out))["rules"]
-    assert not [rule for rule in anew if rule["gain"] > 6]
+    # Of another run: it stays, and nothing is measured.
+    kept.write_text(json.dumps(asked | {"ranks": 3}) + "\n")
+    before = out.read_text()
+    altorch("tune", "--resume", "--ranks", "2", *sizes, "--out", str(out), status=None)
+    assert kept.exists() and out.read_text() == before
 
 
-@pytest.mark.parametrize("line", ["{", "[]", "7", '{"pass": 0}', '{"pass": [], "operation": [], "size": 1}'])
+ROW = {
+    "pass": 0,
+    "size": 8,
+    "bytes": 8,
+    "operation": "all_reduce",
+    "contender": "al",
+    "p10_us": 1.0,
+    "median_us": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        "7",
+        "[" * 200_000,
+        *(
+            json.dumps(ROW | change)
+            for change in (
+                {"pass": "0"},
+                {"pass": 2},
+                {"pass": True},
+                {"size": 9},
+                {"contender": "al:ring"},
+                {"operation": []},
+                {"bytes": None},
+                {"p10_us": float("inf")},
+                {"median_us": 10**400},
+            )
+        ),
+    ],
+)
 def test_a_damaged_file_is_not_resumed(line, tmp_path):
-    found = Unfinished(tmp_path / "x", {"ranks": 2}, {"all_reduce": 3})
-    found.path.write_text('{"ranks": 2}\n' + line + "\n")
-    with pytest.raises(ValueError, match=r"no row|Expecting"):
+    asked = {"plans": {"all_reduce": ["al", "al:shm/one_step"]}, "sizes": [8], "passes": 2}
+    found = Unfinished(tmp_path / "x", asked)
+    found.path.write_text(json.dumps(asked) + "\n" + line + "\n")
+    with pytest.raises(ValueError, match=r"no row|Expecting|too deep"):
         found.resume()
     assert not found.rows
+    # What a full disk has cut off, and a size without all its rows, are measured again.
+    rows = [
+        json.dumps(ROW),
+        json.dumps(ROW | {"contender": "al:shm/one_step"}),
+        json.dumps(ROW | {"pass": 1}),
+    ]
+    found.path.write_text("\n".join([json.dumps(asked), *rows, '{"pa']))
+    found.resume()
+    assert found.cells() == {(0, "all_reduce", 8)} and len(found.rows) == 2
 
 
 def test_what_a_file_changes_is_printed(tmp_path):
@@ -116,6 +160,9 @@ def test_what_a_file_changes_is_printed(tmp_path):
         assert word in said, said
     (change,) = document("tune", "--diff", "--out", str(path))["changes"]
     assert change["choice"] == "shm/two_steps" and change["gain"] == 1.2
+    huge = TWO_STEPS | {"ranks": 100_000, "gain": 10**400}
+    (change,) = document("tune", "--diff", "--out", str(file_of(tmp_path, huge)))["changes"]
+    assert change["default"] == "?" and change["gain"] is None
     assert "changes nothing" in altorch("tune", "--diff", "--out", str(file_of(tmp_path, rules=[])))
     file_of(tmp_path, TWO_STEPS | {"choice": "shm/fastest"})
     assert "no protocol of shm" in altorch("tune", "--diff", "--out", str(path), status=2)

@@ -9,6 +9,8 @@ from typing import Any
 
 from altorch.cli._output import human_bytes, print_json, print_table
 
+_MOST_RANKS = 65_536  # the explanation of a default lists their messages
+
 
 def show(path: Path, as_json: bool) -> int:
     from altorch import _tuned
@@ -52,12 +54,14 @@ def _change(rule: dict[str, Any]) -> dict[str, Any]:
         **{name: rule[name] for name in ("operation", "ranks", "from", "below")},
         "default": ", then ".join(names),
         "choice": rule["choice"],
-        "gain": gain if isinstance(gain, (int, float)) and not isinstance(gain, bool) else None,
+        "gain": gain if isinstance(gain, float) and 0 < gain < 1e6 else None,
     }
 
 
 def _default(rule: dict[str, Any], size: int) -> str:
     from altorch._extension import extension
 
+    if not 1 <= rule["ranks"] <= _MOST_RANKS:
+        return "?"
     found = extension().explain(rule["operation"], "float32", size, rule["ranks"])
     return f"{found['algorithm']}/{found['protocol']}" if found["protocol"] else str(found["algorithm"])

@@ -50,8 +50,11 @@ def measure(arguments: argparse.Namespace) -> int:
     }
     seconds = arguments.budget / (sum(map(len, plans.values())) * len(sizes) * arguments.passes)
     unfinished = _begin(arguments, plans, ranks) if first else None
-    known: list[set[Cell]] = [unfinished.cells() if unfinished else set()]
+    known: list[set[Cell] | None] = [unfinished.cells() if unfinished else None]
     dist.broadcast_object_list(known, 0)
+    if known[0] is None:
+        process_group.leave()
+        return 2
     cells = set(itertools.product(range(arguments.passes), plans, sizes)) - known[0]
     with Progress(2 * len(cells), quiet=arguments.json or not first) as progress:  # each beside memcpy
         for number, operation in itertools.product(range(arguments.passes), plans):
@@ -99,7 +102,8 @@ def _measure_pass(
     sweep.measure(device, keep, at)
 
 
-def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: int) -> Unfinished:
+def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: int) -> Unfinished | None:
+    """Null: there is something else to resume, which stays."""
     from altorch import _tuned
     from altorch._version import __version__
     from altorch.bench.unfinished import Unfinished
@@ -112,13 +116,17 @@ def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: in
         "machine": _tuned.machine(),
         "altorch": __version__,
     }
-    found = Unfinished(arguments.out, asked, {name: len(names) for name, names in plans.items()})
+    found = Unfinished(arguments.out, asked)
     if arguments.resume:
         try:
             found.resume()
+        except FileNotFoundError:
+            print(f"altorch tune: there is no {found.path} to resume; all is measured", file=sys.stderr)
         except (OSError, ValueError) as error:
-            print(f"altorch tune: --resume begins anew: {error}", file=sys.stderr)
-    found.begin()
+            print(f"altorch tune: --resume: {error}; without --resume all is measured", file=sys.stderr)
+            return None
+    if reason := found.begin():
+        print(f"altorch tune: what is measured is not kept for --resume: {reason}", file=sys.stderr)
     return found
 
 

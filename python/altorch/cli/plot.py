@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`altorch plot results.jsonl --out plots`: latency and bus bandwidth against size, a line per contender.
+"""`altorch plot results.jsonl --out plots`: how many times as fast altorch is as the others, against size.
 
-What is measured at one size only (overlap, a training step) becomes bars.
+With --details, and where there is nothing to compare: latency and bus bandwidth, a line per contender. What is measured
+at one size only (overlap, a training step) becomes bars.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import Any
 
 from altorch.bench import rows
 from altorch.bench.rows import Row
+from altorch.cli import _plot_gain
 from altorch.cli._output import human_bytes, print_json
 
-SUMMARY = "Draws benchmark rows (JSON lines): latency and bandwidth against size, altorch beside the others."
+SUMMARY = (
+    "Draws benchmark rows (JSON lines): how much faster altorch is than the others; latency and bandwidth."
+)
 
 _TIMES = ("device_us", "median_us")  # the first that a row has
 _NAMES = {"operation", "dtype", "ranks", "contender"}  # what a line's name is made of
@@ -39,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("plots"), help="folder for the plots (default: %(default)s)"
     )
     parser.add_argument("--operation", help="only this one")
+    parser.add_argument(
+        "--details", action="store_true", help="draw latency and bandwidth of every contender and floor"
+    )
     parser.add_argument("--format", choices=["svg", "png", "pdf"], default="svg", help="default: %(default)s")
 
 
@@ -67,7 +74,11 @@ def run(arguments: argparse.Namespace) -> int:
     for (operation, dtype, ranks, where), lines in sorted(series.items()):
         if arguments.operation in (None, operation):
             path = path_of(operation, dtype, ranks, "ranks", where)
-            _draw(path, f"{operation}, {dtype}, {ranks} ranks, {where}", lines)
+            title = f"{operation}, {dtype}, {ranks} ranks, {where}"
+            if (gains := _plot_gain.gains(lines)) and not arguments.details:
+                _plot_gain.draw(path, title, gains)
+            else:
+                _draw(path, title, lines)
     for (benchmark, ranks, where), heights in sorted(bars.items()):
         if not arguments.operation:
             path = path_of(benchmark, ranks, "ranks", where)
