@@ -65,7 +65,7 @@ class DeviceCalls {
   std::optional<std::uint64_t> done_up_to(std::uint64_t number);
   // The device has finished all calls; idle() is true from now on, until the next enter().
   void all_done();
-  std::uint64_t count() const;  // entered so far, without captured and withdrawn calls
+  std::uint64_t count() const;  // enter() so far, without captured and withdrawn calls
   // The Operation::number of each call in flight, for reports. Empty if another thread holds the
   // lock, or after a failure. Any thread; does not wait.
   std::vector<std::uint64_t> under_way() const;

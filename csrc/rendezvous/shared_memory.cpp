@@ -106,16 +106,16 @@ bool is_of_this_user(int socket) {
 }
 
 // The kernel chooses the name.
-int open_listener(std::string& name) {
-  const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (listener < 0) fail("a socket");
+Descriptor open_listener(std::string& name) {
+  Descriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (*listener < 0) fail("a socket");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   socklen_t length = sizeof(sa_family_t);
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener, 64) != 0)
+  if (bind(*listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(*listener, 64) != 0)
     fail("listening");
   length = sizeof address;
-  if (getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) fail("naming the socket");
+  if (getsockname(*listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) fail("naming the socket");
   name.assign(address.sun_path + 1, length - offsetof(sockaddr_un, sun_path) - 1);
   return listener;
 }
@@ -143,7 +143,7 @@ int fetch(const std::string& name, KeyValueStore& store, const std::string& key,
 void hand_out(int file, KeyValueStore& store, const std::string& place, const std::string& key, int size,
               SteadyClock::time_point deadline) {
   std::string name;
-  const Descriptor listener(open_listener(name));
+  const Descriptor listener = open_listener(name);
   post_request([&] { store.set(place, name); });
   for (int served = 1; served < size;) {
     wait_until_readable(*listener, store, key, deadline, "another rank of this node");

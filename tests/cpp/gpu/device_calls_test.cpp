@@ -94,7 +94,8 @@ struct HeldStore : MapStore {
   }
   void hold() {
     if (held) asked = true;
-    while (held) std::this_thread::sleep_for(1ms);
+    const auto end = std::chrono::steady_clock::now() + 20s;  // so that a test fails, and does not hang
+    while (held && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
   }
   std::atomic<bool> held{false}, asked{false};
   std::atomic<int> reads{0};
@@ -120,7 +121,9 @@ TEST(DeviceCalls, LaunchesDoNotWaitForTheStore) {
     for (; !over; std::this_thread::sleep_for(10ms)) calls.look();
   });
   while (!store->asked) std::this_thread::sleep_for(1ms);  // the call has stalled: ranks compare theirs
+  const auto began = std::chrono::steady_clock::now();
   give();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
   EXPECT_EQ(calls.done_up_to(1), 2u);
   EXPECT_FALSE(calls.failure());
   calls.all_done();

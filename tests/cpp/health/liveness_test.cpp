@@ -41,8 +41,7 @@ TEST(Liveness, SaysWhichProcessesItCannotWatch) {
     EXPECT_FALSE(liveness.check(std::vector<int>{1, 2}, false)) << "no rank knows that they have ended";
   }
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("2 of the processes of this node cannot be watched (pidfd_open: Invalid argument)"),
-            std::string::npos)
+  EXPECT_NE(said.find("2 of the processes of this node cannot be watched (pidfd_open: "), std::string::npos)
       << said;
 }
 
