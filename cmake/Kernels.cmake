@@ -53,6 +53,7 @@ else()
 endif()
 if(ahead_unsupported_reason)
   message(STATUS "GPU kernels: compiled when they are first needed (${ahead_unsupported_reason})")
+  add_custom_target(altorch_fatbin)  # makes nothing
 elseif(NOT ALTORCH_FATBIN)
   message(STATUS "GPU kernels: compiled ahead by ${ALTORCH_NVCC}")
   add_executable(altorch_kernels_ahead "${CMAKE_CURRENT_LIST_DIR}/kernels_ahead.cpp" "${kernel_folder}/names.cpp")

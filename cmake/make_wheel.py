@@ -128,6 +128,11 @@ def kernels_ahead(target: WheelTarget, bin_directory: Path) -> list[str]:
     folder = here.folder / "kernels"
     settings = ("-DALTORCH_EXTENSION=OFF", "-DALTORCH_SHIMS=OFF", "-DALTORCH_AHEAD=ON")
     cmake(here, folder, bin_directory, *settings, build="altorch_fatbin")
+    if not (folder / "kernels_ahead.fatbin").is_file():
+        say(
+            f"nvcc compiles no GPU kernels here ({folder / 'build.log'} says why): the GPU's machine will do it"
+        )
+        return ["-DALTORCH_AHEAD=OFF"]
     return ["-DALTORCH_AHEAD=ON", f"-DALTORCH_FATBIN={folder / 'kernels_ahead.fatbin'}"]
 
 
@@ -310,12 +315,14 @@ def main() -> None:
     bin_directory = tools()
     digest = sources_digest(target)
     package = target.folder / PYTHON
+    if not chosen.torchs:
+        minors = [minor for minor in minors if has_torch(target, minor, bin_directory)]
+        if not minors:
+            raise SystemExit(f"make wheel: there is no torch of {', '.join(served_torchs())} for this Python")
+        say(f"for torch {', '.join(minors)}, as far as there is one for Python {platform.python_version()}")
     for former in (package / "lib").glob("torch*"):
         if former.name.removeprefix("torch") not in minors:
             shutil.rmtree(former)
-    if not chosen.torchs:
-        minors = [minor for minor in minors if has_torch(target, minor, bin_directory)]
-        say(f"for torch {', '.join(minors)}, as far as there is one for Python {platform.python_version()}")
     say("compiling the engine")
     engine = build_engine(target, bin_directory, package)
     for minor in minors:
