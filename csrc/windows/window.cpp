@@ -414,11 +414,15 @@ void Window::drain(std::chrono::milliseconds timeout) {
   try {
     remote_->streams()->mark(/*waits_too=*/false);
     AdaptiveWait pauses;
+    SignalCheck signals;
     while (!remote_->streams()->is_past()) {
       pauses.pause(wait.spin_budget);
-      if (const auto noticed = group_.watchdog().look_after(operation, wait, Clock::now())) throw *noticed;
+      auto noticed = group_.watchdog().look_after(operation, wait, Clock::now());
+      if (!noticed) noticed = signals.look();
+      if (noticed) throw *noticed;
     }
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kInterrupted) throw group_.explain(operation, error);
     throw group_.watchdog().fail(operation, error, wait);
   }
 }
@@ -431,11 +435,13 @@ void Window::await_posted(int rank, const Operation& operation) {
   const Wait wait = group_.watchdog().begin_wait(operation);
   const ProgressThread::Helper helper;
   AdaptiveWait pauses;
+  SignalCheck signals;
   while (Windows::of(group_).is_busy(*this, rank, posted)) {
     Driven found;
     group_.drive(found);
     if (found.moved) pauses.reset();
     pauses.pause(found.spin_budget);
+    if (const auto signal = signals.look()) throw group_.explain(operation, *signal);
     if (!ends) continue;
     if (const auto noticed = group_.watchdog().overdue(operation, wait, Clock::now())) throw *noticed;
   }
@@ -482,8 +488,14 @@ void Window::flush(int rank) {
 void Window::fence(std::chrono::milliseconds timeout) {
   const Operation operation = operation_on(number_, "fence", {});
   check_usable(operation);
-  await_posted(kAnySource, operation);
-  drain(timeout);
+  try {
+    await_posted(kAnySource, operation);
+    drain(timeout);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInterrupted) throw;
+    throw group_.watchdog().fail(operation, error.without_label(),
+                                 {});  // the others would wait for this rank
+  }
   std::optional<Error> failure;
   try {
     meet_others(timeout);
@@ -560,8 +572,8 @@ void Window::close(std::chrono::milliseconds timeout) {
       leave_in_turn(store, key + "/left", group_.rank(), group_.size(), kFarewell);
     }
   } catch (const Error& error) {
-    failure =
-        is_refusal(error) ? group_.explain(operation, error) : group_.watchdog().fail(operation, error, {});
+    failure = is_refusal(error) ? group_.explain(operation, error)
+                                : group_.watchdog().fail(operation, error.without_label(), {});
   }
   const auto self = shared_from_this();
   release(/*agreed=*/!failure && !group_.is_closing());

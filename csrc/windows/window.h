@@ -100,7 +100,8 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   void post(std::shared_ptr<WindowTask> task);
   // Blocks until everything that was started before has taken effect at `rank` (kAnySource: at all
   // ranks), but for what is enqueued on streams: drain() waits for that. Checks that `rank` lives.
-  // Throws the first failure of the accesses that were posted since the last flush.
+  // A signal ends the wait and leaves the accesses in flight. Throws the first failure of the
+  // accesses that were posted since the last flush.
   void flush(int rank);
   // Collective: blocks until all ranks have come, and all that any rank started before has taken
   // effect. Throws as flush().

@@ -8,11 +8,14 @@ import signal
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from harness import CARRIERS, PATIENCE, Cluster
+
+import altorch
 
 WAITS = {
     "collective": lambda: dist.all_reduce(torch.ones(4)),
@@ -61,6 +64,44 @@ def interrupted(world, directory):
 def test_a_signal_interrupts_a_call_that_waits(carrier, tmp_path):
     with Cluster(2, group=False, launcher="plain", env=CARRIERS[carrier]) as cluster:
         cluster.check(interrupted, directory=str(tmp_path), deadline=100)
+
+
+def interrupted_in_a_flush(world):
+    """What was put goes on its way, and a later flush waits for it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    memory = torch.zeros(8)
+    window = altorch.new_window(memory)
+    pids = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
+    dist.all_gather(pids, torch.tensor([os.getpid()]))
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        stat = Path(f"/proc/{int(pids[1])}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.01)
+        for slot in range(8):
+            window.put(torch.ones(1), 1, slot, async_op=True)
+        sent = []
+
+        def send():
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Timer(0.7, send).start()
+        with pytest.raises(KeyboardInterrupt):
+            window.flush(1)
+        took = time.monotonic() - sent[0]
+        os.kill(int(pids[1]), signal.SIGCONT)
+        assert took < 1 * PATIENCE
+        window.flush(1)
+    window.fence()
+    assert world.rank == 0 or memory.eq(1).all()
+    window.tensor_deregister()
+
+
+def test_a_signal_interrupts_a_flush():
+    with Cluster(2, launcher="plain", env={"ALTORCH_ROUTE": "window=messages"}) as cluster:
+        cluster.check(interrupted_in_a_flush)
 
 
 def handled(world):
