@@ -27,8 +27,7 @@ enum class ErrorKind {
 
 // Whether a wait for other ranks has ended so. Such an error is no reason to go another way.
 constexpr bool ends_a_wait(ErrorKind kind) {
-  return kind == ErrorKind::kTimeout || kind == ErrorKind::kPeerLost || kind == ErrorKind::kClosed ||
-         kind == ErrorKind::kInterrupted;
+  return kind == ErrorKind::kTimeout || kind == ErrorKind::kPeerLost || kind == ErrorKind::kInterrupted;
 }
 
 inline constexpr int kErrorKindCount = static_cast<int>(ErrorKind::kInternal) + 1;

@@ -57,7 +57,7 @@ void Communicator::Place::run(bool& buffers_free) {
   if (queued) {
     try {
       group->wait(*queued, std::chrono::milliseconds(0));
-    } catch (const Error&) {  // interrupted: the group is closed, and the call cancelled with it
+    } catch (...) {  // interrupted: the group is closed, and the call cancelled with it
       buffers_free = queued->finished() && queued->buffers_free;
       throw;
     }

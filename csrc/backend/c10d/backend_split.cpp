@@ -18,6 +18,17 @@ AlBackend::MergeMaker& merge_maker() {
   return *maker;
 }
 
+// Where this rank cannot make its part, the others learn it instead of waiting for their timeout.
+template <typename Make>
+auto telling_of_failure(Rendezvous& group, const Make& make) {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    group.fail(error.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 void AlBackend::set_merge_maker(MergeMaker maker) { merge_maker() = std::move(maker); }
@@ -86,13 +97,15 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr
   const AlOptions& child_options = asked ? *asked : *options_;
   child.timeout = clamp_timeout(options ? options->timeout : options_->timeout);
   Rendezvous group(store, std::move(child), key, child_options);
-  auto made = c10::make_intrusive<AlBackend>(group, transport_, child_options);
-  if (group.group().size() == 1) {
-    split_nccl(nullptr, nccl::kNoColor, 0, 0);
-  } else {
-    split_nccl(made.get(), ranks.front(), group.group().rank, group.group().size());
-  }
-  return made;
+  return telling_of_failure(group, [&] {
+    auto made = c10::make_intrusive<AlBackend>(group, transport_, child_options);
+    if (group.group().size() == 1) {
+      split_nccl(nullptr, nccl::kNoColor, 0, 0);
+    } else {
+      split_nccl(made.get(), ranks.front(), group.group().rank, group.group().size());
+    }
+    return made;
+  });
 }
 
 // Faster than a communicator from nothing. All ranks of the group made theirs together, so either
@@ -119,7 +132,7 @@ std::shared_ptr<Communicator> AlBackend::make_carrier() {
   const std::string key = carrier.key + "/host_staged";
   const auto store = dynamic_cast<C10dStore&>(communicator_->store()).c10d();
   Rendezvous group(store, std::move(carrier), key, *options_);
-  return join(group, *transport_);
+  return telling_of_failure(group, [&] { return join(group, *transport_); });
 }
 
 c10::intrusive_ptr<c10d::Store> AlBackend::callers_store() const {

@@ -156,7 +156,7 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
       const std::string key = "shm/segment/" + std::to_string(shared.node_of_rank[self]);
       shared.memory = share_memory(store, key, shared.rank, shared.size, shared.bytes(), group.timeout);
     } catch (const Error& error) {
-      if (ends_a_wait(error.kind())) throw;  // the others' ends so, too
+      if (ends_a_wait(error.kind())) throw;  // the maker of the group tells the others
       unsupported_reason = error.what();
     }
     // What holds for one neighbour holds for all: they are processes of one user.
