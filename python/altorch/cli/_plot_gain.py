@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,10 +12,12 @@ from typing import Any
 
 from altorch.cli._output import human_bytes
 
-Points = Mapping[int, tuple[float, float]]  # as in plot.py: bytes -> time in us, bandwidth
+Points = dict[int, tuple[float, float]]  # bytes -> time in us, bandwidth in GB/s (0: not given)
 
-# Figures of these are no alternative: floors, or nothing that moves.
-_NO_CHOICE = {"memcpy", "host links", "fake"}
+# Lines beside the contenders: what the links give, and how long a copy of as many bytes takes.
+LINKS, COPY = "host links", "memcpy"
+# No alternative to altorch: these floors, and a backend that moves nothing.
+_NO_CHOICE = {LINKS, COPY, "fake"}
 _PLAIN = {"gloo": "Gloo", "nccl": "NCCL", "mpi": "MPICH from C", "openmpi": "Open MPI from C"}
 _MODES = {"": "", "graph": " in CUDA graphs", "async": ", asynchronous"}
 # Of the colours of Okabe and Ito, which colour-blind readers can tell apart.
@@ -56,9 +59,18 @@ def gains(lines: Mapping[str, Points]) -> dict[str, dict[int, float]]:
     return found
 
 
+def show_sizes(axis: Any) -> None:
+    """Sizes from left to right, by their logarithm."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_locator(LogLocator(base=16))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: human_bytes(int(size))))
+
+
 def draw(path: Path, title: str, found: Mapping[str, Mapping[int, float]]) -> None:
     from matplotlib import pyplot
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     figure, axis = pyplot.subplots(figsize=(7.5, 4.2))
     figure.patch.set_alpha(0)
@@ -66,13 +78,12 @@ def draw(path: Path, title: str, found: Mapping[str, Mapping[int, float]]) -> No
     ratios = [ratio for each in found.values() for ratio in each.values()]
     low = min(0.8, *ratios) / 1.15
     high = min(_FASTEST_SHOWN, max(1.25, *ratios)) * 1.15
-    axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2)
     axis.set_ylim(low, high)
     axis.axhline(1, color=_GREY, linewidth=1.2)
     axis.axhspan(1, high, color="#009E73", alpha=0.06, linewidth=0)
     ends = {}
-    for color, (name, each) in zip(_cycle(len(found)), sorted(found.items()), strict=True):
+    for color, (name, each) in zip(itertools.cycle(_COLORS), sorted(found.items()), strict=False):
         sizes = list(each)
         axis.plot(sizes, [each[size] for size in sizes], color=color, linewidth=2, marker="o", markersize=3.5)
         ends[name] = (sizes[-1], each[sizes[-1]], color)
@@ -100,9 +111,8 @@ def draw(path: Path, title: str, found: Mapping[str, Mapping[int, float]]) -> No
     axis.yaxis.set_major_locator(FixedLocator(_ticks(low, high)))
     axis.yaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}x"))
-    axis.xaxis.set_major_locator(LogLocator(base=16))
+    show_sizes(axis)
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: human_bytes(int(size))))
     axis.set_xlabel("size of a rank's buffer", color=_GREY)
     axis.set_ylabel("their time / altorch's", color=_GREY)
     axis.tick_params(colors=_GREY)
@@ -120,10 +130,6 @@ def _ticks(low: float, high: float) -> list[float]:
     powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
     steps = (1.0, 1.5) if high / low < 16 else (1.0,)
     return [at for power in powers for step in steps if low <= (at := 2.0**power * step) <= high]
-
-
-def _cycle(count: int) -> list[str]:
-    return [_COLORS[place % len(_COLORS)] for place in range(count)]
 
 
 def _apart(ends: Mapping[str, tuple[int, float, Any]], low: float, high: float) -> dict[str, Any]:

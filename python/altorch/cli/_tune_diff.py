@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from altorch.cli._output import human_bytes, print_json, print_table
+from altorch.cli.explain import chosen
 
 _MOST_RANKS = 65_536  # the explanation of a default lists their messages
 
@@ -64,4 +65,4 @@ def _default(rule: dict[str, Any], size: int) -> str:
     if not 1 <= rule["ranks"] <= _MOST_RANKS:
         return "?"
     found = extension().explain(rule["operation"], "float32", size, rule["ranks"])
-    return f"{found['algorithm']}/{found['protocol']}" if found["protocol"] else str(found["algorithm"])
+    return chosen(found, "algorithm")

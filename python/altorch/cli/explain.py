@@ -77,8 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_on_gpus(arguments, size, found)
         return 0
     what = f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} ranks"
-    algorithm = f"{found['algorithm']}/{found['protocol']}" if found["protocol"] else found["algorithm"]
-    pairs = {"route": found["route"], "algorithm": algorithm, "why": found["reason"]}
+    pairs = {"route": found["route"], "algorithm": chosen(found, "algorithm"), "why": found["reason"]}
     if found["cost_seconds"]:  # native collectives have no model
         pairs["cost"] = f"{found['cost_seconds'] * 1e6:.1f} us by the cost model"
     print_pairs(what, pairs)
@@ -102,16 +101,16 @@ def _print_on_gpus(arguments: argparse.Namespace, size: int, found: dict[str, An
         f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} GPUs' ranks"
     )
     print_pairs(
-        what, {"route": gpu_route(found), "why": found["reason"], "steps": found["rounds_text"].strip()}
+        what, {"route": chosen(found, "route"), "why": found["reason"], "steps": found["rounds_text"].strip()}
     )
     rows = [[name, reason] for name, reason in found["routes_not_taken"].items()]
     choice = "" if found["route"] == "alone" else " (ALTORCH_ROUTE=cuda=... picks one)"
     print_table("Other routes and protocols" + choice, ["route", "why not"], rows)
 
 
-def gpu_route(found: dict[str, Any]) -> str:
-    """As ALTORCH_ROUTE names it: `nccl`, or `peer/ll128` where the route has several protocols."""
-    return f"{found['route']}/{found['protocol']}" if found["protocol"] else str(found["route"])
+def chosen(found: dict[str, Any], kind: str) -> str:
+    """Route or algorithm as ALTORCH_ROUTE names it: `nccl`, or `peer/ll128` where it has several protocols."""
+    return f"{found[kind]}/{found['protocol']}" if found["protocol"] else str(found[kind])
 
 
 def _alternative(row: dict[str, Any]) -> list[str]:

@@ -18,7 +18,8 @@ from typing import Any
 from altorch.bench import rows
 from altorch.bench.rows import Row
 from altorch.cli import _plot_gain
-from altorch.cli._output import human_bytes, print_json
+from altorch.cli._output import print_json
+from altorch.cli._plot_gain import COPY, LINKS, Points
 
 SUMMARY = (
     "Draws benchmark rows (JSON lines): how much faster altorch is than the others; latency and bandwidth."
@@ -32,9 +33,7 @@ _BARS = {
     "cuda_overlap": ("hidden_percent", "communication hidden [%]", ("contender", "dtype")),
     "cuda_training": ("step_ms", "time a step [ms]", ("wrap", "contender")),
 }
-# Lines beside the contenders: what the links give, and how long a copy of as many bytes takes.
-_LINKS, _COPY = "host links", "memcpy"
-_FLOORS = {_LINKS: "grey", _COPY: "black"}
+_FLOORS = {LINKS: "grey", COPY: "black"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,15 +92,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-Points = dict[int, tuple[float, float]]  # bytes -> time in us, bandwidth in GB/s (0: not given)
-
-
 def collect(files: Iterable[Path]) -> dict[tuple[str, str, int, str], dict[str, Points]]:
     """Lines by operation, type, ranks and machine; a later row of the same name and size replaces an earlier one."""
     series: dict[tuple[str, str, int, str], dict[str, Points]] = defaultdict(lambda: defaultdict(dict))
     copies: dict[tuple[int, str], Points] = defaultdict(dict)
     for row, where in _rows(files):
-        if row.get("operation") == _COPY:
+        if row.get("operation") == COPY:
             copies[int(row["ranks"]), where][int(row["bytes"])] = (float(row["median_us"]), 0.0)
             continue
         took = next((float(row[key]) for key in _TIMES if key in row), None)
@@ -112,11 +108,11 @@ def collect(files: Iterable[Path]) -> dict[tuple[str, str, int, str], dict[str, 
         name = row["contender"] if mode == "sync" else f"{row['contender']} {mode}"
         series[key][name][int(row["bytes"])] = (took, float(row.get("busbw_GBps", 0.0)))
         if link := row.get("link_GBps"):
-            series[key][_LINKS][int(row["bytes"])] = (0.0, float(link))
+            series[key][LINKS][int(row["bytes"])] = (0.0, float(link))
     for (_, _, ranks, where), lines in series.items():
         sizes = {size for points in lines.values() for size in points}
         if floor := {size: point for size, point in copies[ranks, where].items() if size in sizes}:
-            lines[_COPY] = floor
+            lines[COPY] = floor
     return series
 
 
@@ -147,7 +143,6 @@ def _rows(files: Iterable[Path]) -> Iterator[tuple[Row, str]]:
 
 def _draw(path: Path, title: str, lines: dict[str, Points]) -> None:
     from matplotlib import pyplot
-    from matplotlib.ticker import FuncFormatter, LogLocator
 
     has_bandwidth = any(bandwidth > 0 for points in lines.values() for _, bandwidth in points.values())
     figure, axes = pyplot.subplots(
@@ -172,9 +167,7 @@ def _draw(path: Path, title: str, lines: dict[str, Points]) -> None:
         axes[0][1].set(ylabel="bus bandwidth [GB/s]", yscale="log")
     for axis in axes[0]:
         axis.set(xlabel="size")
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_locator(LogLocator(base=16))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: human_bytes(int(size))))
+        _plot_gain.show_sizes(axis)
         axis.grid(True, which="major", alpha=0.3)
         axis.legend(fontsize=8)
     figure.suptitle(title)

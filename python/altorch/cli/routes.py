@@ -158,7 +158,7 @@ def _ranges(world: World, operation: str) -> Iterator[Range]:
 
 def _ask(world: World, operation: str, size: int) -> tuple[str, str, str]:
     from altorch._extension import extension
-    from altorch.cli.explain import gpu_route
+    from altorch.cli.explain import chosen
 
     found: dict[str, Any] = extension().explain(
         operation,
@@ -174,7 +174,7 @@ def _ask(world: World, operation: str, size: int) -> tuple[str, str, str]:
         how = found["rounds_text"].split(":")[0].split("\n")[0]
         # How many pieces differs with every size.
         how = re.sub(r"^\d+ piece\(s\) of up to \S+ \S+", "in pieces", how)
-        return gpu_route(found), how, found["reason"]
+        return chosen(found, "route"), how, found["reason"]
     protocol = f"/{found['protocol']}" if found["protocol"] else ""
     return found["algorithm"] + protocol, found["route"], found["reason"]
 
