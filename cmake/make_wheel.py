@@ -155,12 +155,14 @@ def build_engine(target: WheelTarget, bin_directory: Path, package: Path) -> Pat
     return package / "lib" / "libaltorch_engine.so"
 
 
-def has_torch(target: WheelTarget, minor: str, bin_directory: Path) -> bool:
-    """Whether this Python has a torch of this minor. Where the index cannot be asked, the download will say."""
+def torchs_of(target: WheelTarget, minors: list[str], bin_directory: Path) -> list[str]:
+    """Those of which this Python has a torch. All where the index cannot be asked: the download will say."""
     command = [str(bin_directory / "python"), "-m", "pip", "index", "versions", "torch"]
     platform_ = ["--only-binary=:all:", *target.pip_arguments] if target.is_cross else []
     asked = subprocess.run([*command, *platform_], capture_output=True, text=True, check=False)
-    return asked.returncode != 0 or re.search(rf"\b{re.escape(minor)}\.\d", asked.stdout) is not None
+    if asked.returncode:
+        return minors
+    return [minor for minor in minors if re.search(rf"\b{re.escape(minor)}\.\d", asked.stdout)]
 
 
 def unpack_torch(target: WheelTarget, minor: str, into: Path, bin_directory: Path) -> Path:
@@ -307,7 +309,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     chosen = arguments()
-    minors = [minor.strip() for minor in chosen.torchs.split(",") if minor.strip()] or served_torchs()
+    minors = [minor.strip() for minor in chosen.torchs.split(",") if minor.strip()]
     target = WheelTarget(chosen.arch)
     if reason := target.unsupported_reason():
         raise SystemExit(f"make wheel: {reason}")
@@ -315,8 +317,8 @@ def main() -> None:
     bin_directory = tools()
     digest = sources_digest(target)
     package = target.folder / PYTHON
-    if not chosen.torchs:
-        minors = [minor for minor in minors if has_torch(target, minor, bin_directory)]
+    if not minors:
+        minors = torchs_of(target, served_torchs(), bin_directory)
         if not minors:
             raise SystemExit(f"make wheel: there is no torch of {', '.join(served_torchs())} for this Python")
         say(f"for torch {', '.join(minors)}, as far as there is one for Python {platform.python_version()}")
