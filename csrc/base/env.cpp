@@ -119,6 +119,10 @@ std::string setting(const char* name) {
 
 double numeric_setting(const char* name) { return number_of(row_of(name), setting(name)); }
 
+std::chrono::milliseconds seconds_setting(const char* name) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * numeric_setting(name)));
+}
+
 std::optional<Error> wrong_setting() {
   for (const Setting& row : kSettings) {
     const std::string type = row.type, value = setting(row.name);

@@ -6,6 +6,7 @@
 // import.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,8 @@ std::string setting(const char* name);
 // The same as a number; a value that is none throws ErrorKind::kInvalidArgument with the setting's
 // name.
 double numeric_setting(const char* name);
+// The same of a setting in seconds.
+std::chrono::milliseconds seconds_setting(const char* name);
 
 // The first whose value is not of its type.
 std::optional<Error> wrong_setting();

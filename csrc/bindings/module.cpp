@@ -156,7 +156,7 @@ std::pair<int, int> join_launched_job(const std::string& mpi_library, const std:
     BootstrapOptions options;
     options.library = mpi_library;
     options.shim_directory = shim_directory;
-    options.timeout = timeout_of_seconds(numeric_setting("ALTORCH_BOOTSTRAP_SECONDS"));
+    options.timeout = seconds_setting("ALTORCH_BOOTSTRAP_SECONDS");
     const std::shared_ptr<Mpi> mpi = start_mpi(options);
     return std::pair(mpi->rank(), mpi->size());
   });

@@ -23,9 +23,9 @@ class Staging {
   // leaves buffers in use (Channel::cancel()), never use or destroy this object.
   void begin(const Operation& operation, int rank, int size);
   // Copies the next piece of the input to staging memory, and sets `piece` to the operation on it.
-  // `piece` points into this object until the call after that. The caller carries
-  // out `piece`, and calls finish_piece() before it calls next() again. Returns
-  // false, and leaves `piece` alone, when all pieces are finished.
+  // `piece` points into this object until the call after that. The caller carries out `piece`, and
+  // calls finish_piece() before it calls next() again. Returns false, and leaves `piece` alone,
+  // when all pieces are finished.
   bool next(Operation& piece);
   // Copies the result of the current piece to the caller's output, where this rank has one.
   void finish_piece();

@@ -84,8 +84,7 @@ Error mismatch(const DesyncBoard::Finding& finding, const CallNote& mine, int ra
 
 }  // namespace
 
-Watchdog::Watchdog(Group& group)
-    : group_(group), stall_(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_STALL_SECONDS"))) {}
+Watchdog::Watchdog(Group& group) : group_(group), stall_(seconds_setting("ALTORCH_STALL_SECONDS")) {}
 
 Wait Watchdog::begin_wait(const Operation& operation) const {
   Wait wait;

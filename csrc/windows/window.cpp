@@ -493,8 +493,8 @@ void Window::fence(std::chrono::milliseconds timeout) {
     drain(timeout);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInterrupted) throw;
-    throw group_.watchdog().fail(operation, error.without_label(),
-                                 {});  // the others would wait for this rank
+    // The others would wait for this rank.
+    throw group_.watchdog().fail(operation, error.without_label(), {});
   }
   std::optional<Error> failure;
   try {

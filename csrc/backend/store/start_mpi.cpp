@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/env.h"
-#include "base/longest_timeout.h"
 #include "bootstrap/bootstrap.h"
 #include "transports/mpi/transport.h"
 #include "transports/shm/transport.h"
@@ -32,7 +31,7 @@ void start(const MpiStart& asked, Rendezvous& group) {
 }  // namespace
 
 std::chrono::milliseconds bootstrap_timeout(std::chrono::milliseconds timeout) {
-  return std::min(timeout, timeout_of_seconds(numeric_setting("ALTORCH_BOOTSTRAP_SECONDS")));
+  return std::min(timeout, seconds_setting("ALTORCH_BOOTSTRAP_SECONDS"));
 }
 
 std::shared_ptr<Transport> mpi_transport(Rendezvous& group, const std::vector<int>& mpi_ranks,

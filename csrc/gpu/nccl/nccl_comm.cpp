@@ -80,8 +80,7 @@ Result make_within(std::chrono::milliseconds timeout, int device, void*& made,
 
 // Rings and channels take seconds, whatever a group's operations may take.
 std::chrono::milliseconds time_to_make(std::chrono::milliseconds timeout) {
-  const double seconds = numeric_setting("ALTORCH_BOOTSTRAP_SECONDS");
-  return std::max(timeout, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
+  return std::max(timeout, seconds_setting("ALTORCH_BOOTSTRAP_SECONDS"));
 }
 
 }  // namespace

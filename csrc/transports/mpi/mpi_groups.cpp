@@ -29,8 +29,7 @@ struct CreatedPart {
 
 GroupCreation of_the_job(const char* name) {
   GroupCreation creation{name};
-  creation.timeout = std::chrono::milliseconds(
-      static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_BOOTSTRAP_SECONDS")));
+  creation.timeout = seconds_setting("ALTORCH_BOOTSTRAP_SECONDS");
   return creation;
 }
 
