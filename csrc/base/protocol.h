@@ -73,7 +73,7 @@ ExplainedProtocol explain_protocol(std::span<const Protocol<Asked, Layout, Id>> 
   for (const auto& row : rows) {
     if (row.name == taken.name) continue;
     const char* why = row.unsupported_reason(call, layout);
-    if (!why && taken.name == asked) why = "ALTORCH_ROUTE names another";
+    if (!why && taken.name == asked) why = "a rule names another";
     if (!why) why = row.passed_over_reason(call, layout);
     said.others.emplace_back(row.name, why ? why : "a row before it is taken");
   }

@@ -35,6 +35,7 @@
 #include "rendezvous/shared_memory.h"
 #include "runtime/callback_thread.h"
 #include "select/rules.h"
+#include "select/table.h"
 #include "trace/trace_board.h"
 #include "transports/shm/transport.h"
 #include "windows/windows.h"
@@ -483,15 +484,25 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "explain",
       [](const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,
-         const std::optional<std::string>& algorithm, bool on_gpus, int nodes, bool share_gpus, bool linked) {
+         const std::optional<std::string>& algorithm, bool on_gpus, int nodes, bool share_gpus, bool linked,
+         bool over_mpi) {
         return as_dict(guarded([&] {
           return explain({operation, dtype, bytes, ranks, rank, algorithm.value_or(""), on_gpus, nodes,
-                          share_gpus, linked});
+                          share_gpus, linked, over_mpi});
         }));
       },
       py::arg("operation"), py::arg("dtype"), py::arg("bytes"), py::arg("ranks"), py::kw_only(),
       py::arg("rank") = 0, py::arg("algorithm") = py::none(), py::arg("on_gpus") = false,
-      py::arg("nodes") = 1, py::arg("share_gpus") = false, py::arg("linked") = false);
+      py::arg("nodes") = 1, py::arg("share_gpus") = false, py::arg("linked") = false,
+      py::arg("over_mpi") = false);
+  module.def(
+      "links_rows",
+      [] {
+        py::list rows;
+        for (const Row& row : rows_on(On::kLinks)) rows.append(py::make_tuple(row.carrier, row.reason));
+        return rows;
+      },
+      "What may carry the messages of a group, best first, and why.");
   module.def(
       "gpu_routes",
       [](int device) {

@@ -8,6 +8,7 @@
 #include "backend/c10d/errors.h"
 #include "backend/c10d/one_sided.h"
 #include "base/longest_timeout.h"
+#include "select/table.h"
 #include "windows/row.h"
 
 namespace py = pybind11;
@@ -175,17 +176,19 @@ void bind_window(py::module_& module) {
       "window_routes",
       [] {
         py::list rows;
-        const auto add = [&](const WindowRow& row, const char* device) {
-          py::dict entry;
-          const auto unsupported_reason = backend::guarded([&] { return row.unsupported_reason(2); });
-          entry["name"] = row.name;
-          entry["device"] = device;
-          entry["viable"] = !unsupported_reason;
-          entry["reason"] = unsupported_reason.value_or(row.summary);
-          rows.append(entry);
-        };
-        for (const WindowRow& row : window_rows()) add(row, "cpu");
-        for (const WindowRow& row : device_window_rows()) add(row, "cuda");
+        for (const On on : {On::kHostWindow, On::kGpuWindow}) {
+          const bool on_gpu = on == On::kGpuWindow;
+          for (const Row& row : rows_on(on)) {
+            const auto unsupported_reason =
+                backend::guarded([&] { return window_row_named(row.carrier, on_gpu).unsupported_reason(2); });
+            py::dict entry;
+            entry["name"] = row.carrier;
+            entry["device"] = on_gpu ? "cuda" : "cpu";
+            entry["viable"] = !unsupported_reason;
+            entry["reason"] = unsupported_reason.value_or(row.reason);
+            rows.append(entry);
+          }
+        }
         return rows;
       },
       "What may carry windows here, best first.");

@@ -22,7 +22,8 @@ struct Question {
   bool on_gpus = false;
   int nodes = 1;
   bool share_gpus = false;
-  bool linked = false;  // the GPUs of a node to each other, by NVLink
+  bool linked = false;    // the GPUs of a node to each other, by NVLink
+  bool over_mpi = false;  // the group's messages
 };
 
 struct Explanation {

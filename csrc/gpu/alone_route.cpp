@@ -37,7 +37,6 @@ class AloneRoute : public GpuRoute {
 
 extern const GpuRouteRow gpu_rows::alone = {
     .name = "alone",
-    .reason = "one rank: nothing has to move between GPUs",
     .opens_at_once = true,
     .forced = true,
     .in_rank_order = true,

@@ -44,7 +44,7 @@ std::vector<RouteUnsupportedReason> gpu_route_unsupported_reasons(int device) {
 
 GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::chrono::milliseconds timeout,
                      GpuRouteOptions options)
-    : communicator_(communicator), device_(first.device), timeout_(timeout), options_(std::move(options)) {
+    : communicator_(communicator), device_(first.device), timeout_(timeout), options_(std::move(options)), rules_(communicator.rules()) {
   WatchdogStore store(communicator, first);
   const auto texts = store_allgather(store, "cuda", communicator.rank(), communicator.size(), timeout,
                                      kWithCudaTensor, info_of(options_.gpus, device_).text());
@@ -118,7 +118,7 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
 
 GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
   const Operation& first = operations.front();
-  const std::string_view asked = rules_.gpu_route(first, world_.ranks);
+  const std::string_view asked = rules_.gpu_route(operations, world_.ranks);
   for (const GpuRouteRow* row : gpu_route_rows()) {
     if (!asked.empty() || !row->opens_at_once || world_.missing[index_of(*row)]) continue;
     if (made(*row, first) && row->forced) break;

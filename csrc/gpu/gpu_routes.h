@@ -16,7 +16,7 @@
 #include "gpu/poison_guard.h"
 #include "runtime/communicator.h"
 #include "select/decide.h"
-#include "select/table.h"
+#include "select/gpu_route.h"
 
 namespace altorch {
 
@@ -39,18 +39,16 @@ class GpuRoutes : public DeviceCarrier {
 
   // Chooses the route of operations that the caller enqueues together, next. A route that is new is
   // opened with the other ranks, which may block; the first call also opens the routes that every
-  // group opens with its first call (opens_at_once, select/row.h). Then, where ranks share memory
-  // and no graph is captured, this rank compares its call with those of peers that have come
+  // group opens with its first call (opens_at_once, select/gpu_route.h). Then, where ranks share
+  // memory and no graph is captured, this rank compares its call with those of peers that have come
   // already, and does not wait for others (agreement.h): the later rank gets kMismatch, and the
   // earlier one, which may have enqueued its call, learns it from failure(). To be called once for
   // each call, with at least one operation. The route stays until suspend() or the end of this
-  // object. Throws Error, and has enqueued nothing then:
-  //   kUnsupported      no route carries the operations (the text has each reason), the group is
-  //                     suspended, or a graph is captured and the route is not open yet
-  //   kInvalidArgument  a send of this rank to itself has no receive among the operations
-  //   kMismatch         a peer made another call
-  //   kTransport        the group is aborted
-  //   and what a wait for the other ranks throws.
+  // object. Throws Error, and has enqueued nothing then:   kUnsupported      no route carries the
+  // operations (the text has each reason), the group is                     suspended, or a graph
+  // is captured and the route is not open yet   kInvalidArgument  a send of this rank to itself has
+  // no receive among the operations   kMismatch         a peer made another call   kTransport
+  // the group is aborted   and what a wait for the other ranks throws.
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
   // Enqueues the operations on `stream`, and does not wait for the device; may wait for peers (NCCL
   // connects). If it throws, the buffers must stay until the stream is past. Behind them it
@@ -104,7 +102,7 @@ class GpuRoutes : public DeviceCarrier {
   const int device_;
   const std::chrono::milliseconds timeout_;
   GpuRouteOptions options_;
-  const Rules rules_;
+  const Rules& rules_;  // the group's
   World world_;
   std::optional<Agreement> agreement_;      // where the ranks share memory
   std::string kernels_unsupported_reason_;  // why this rank has no kernels, and so can mark nothing

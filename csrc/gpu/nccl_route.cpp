@@ -82,7 +82,6 @@ OpenedRoute open(RouteOpening& opening) {
 
 extern const GpuRouteRow gpu_rows::nccl = {
     .name = "nccl",
-    .reason = "every rank has a GPU of its own, and NCCL has the operation",
     .opens_at_once = true,
     .guarded = true,
     .unsupported_on = unsupported_on,

@@ -10,8 +10,8 @@
 #include "gpu/gpu_route_options.h"
 #include "rendezvous/key_value_store.h"
 #include "runtime/communicator.h"
+#include "select/gpu_route.h"
 #include "select/rules.h"
-#include "select/table.h"
 
 namespace altorch {
 

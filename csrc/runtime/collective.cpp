@@ -21,7 +21,6 @@ std::unique_ptr<HierarchicalCollectives> hierarchy_of(Links& links) {
   return node ? std::make_unique<HierarchicalCollectives>(*node, links.channel()) : nullptr;
 }
 
-// Best first.
 std::vector<NativeCollectives*> all_of(NativeCollectives* hierarchical, Links& links) {
   std::vector<NativeCollectives*> all = links.collectives();
   if (hierarchical) all.insert(all.begin(), hierarchical);
@@ -32,8 +31,7 @@ World world_of(const Channel& channel, std::span<NativeCollectives* const> all) 
   World world{.ranks = channel.size()};
   for (const NativeCollectives* each : all) {
     world.native.push_back({each->name(), [each](const Call& asked) { return each->offers(asked); },
-                            each->is_preferred(), each->finishes_reductions(), each->takes_staged(),
-                            each->reason()});
+                            each->finishes_reductions(), each->takes_staged()});
   }
   return world;
 }

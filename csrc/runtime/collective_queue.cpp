@@ -16,7 +16,7 @@ constexpr std::chrono::microseconds kAttempt{10};
 }  // namespace
 
 CollectiveQueue::CollectiveQueue(Group& group, Watchdog& watchdog, Links& links)
-    : group_(group), watchdog_(watchdog), links_(links), collective_(links, routes_) {}
+    : group_(group), watchdog_(watchdog), links_(links), collective_(links, rules_) {}
 
 bool CollectiveQueue::reserve() {
   const std::lock_guard lock(mutex_);

@@ -25,6 +25,7 @@ class CollectiveQueue {
 
   CollectiveQueue(Group& group, Watchdog& watchdog, Links& links);
 
+  const Rules& rules() const { return rules_; }
   // True: no collective is in flight. The caller then has the next place, and must call
   // run_inline() or try_inline().
   bool reserve();
@@ -74,7 +75,7 @@ class CollectiveQueue {
   Group& group_;
   Watchdog& watchdog_;
   Links& links_;
-  const Rules routes_;
+  const Rules rules_;
   Collective collective_;  // used by the driving thread; while inline_running_, by the calling thread
   bool head_running_ = false;
 

@@ -73,6 +73,9 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   // operation's own timeout counts.
   bool wait(const Task& task, std::chrono::milliseconds timeout);
 
+  // What ALTORCH_ROUTE and ALTORCH_TUNED said when the group was made.
+  const Rules& rules() const { return collectives_.rules(); }
+
   // Advances everything in flight. True while something is in flight. Called by the progress thread
   // and by waiting threads.
   bool drive(Driven& found);

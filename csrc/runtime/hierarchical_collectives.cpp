@@ -9,7 +9,7 @@
 #include "base/operation.h"
 #include "base/shape.h"
 #include "runtime/fingerprint.h"
-#include "select/defaults.h"
+#include "select/decide.h"
 
 namespace altorch {
 
@@ -24,7 +24,7 @@ constexpr std::int64_t kPart = 8 << 20;
 const Algorithm& algorithm_for(const Call& call, int members) {
   Operation operation;
   static_cast<Call&>(operation) = call;
-  return *default_route(operation, members, payload_bytes(operation, members)).algorithm;
+  return *decide_among_algorithms(operation, members).algorithm;
 }
 
 }  // namespace

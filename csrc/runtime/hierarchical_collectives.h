@@ -22,13 +22,10 @@ class HierarchicalCollectives : public NativeCollectives {
   HierarchicalCollectives(const Node& node, Channel& channel);
 
   static constexpr std::string_view kName = kHierarchicalCollectives;
-  static constexpr const char* kReason = "several nodes: through memory on each, by messages between them";
   std::string_view name() const override { return kName; }
-  const char* reason() const override { return kReason; }
   bool offers(const Call& call) const override { return hierarchical::has_plan(call, layout_); }
   // On a node; messages between nodes carry the identity in their tags.
   bool compares_calls() const override { return true; }
-  bool is_preferred() const override { return true; }
   bool takes_staged() const override { return true; }
   // Seconds of the messages between nodes, by the model; memory is not in it.
   static double cost(const Call& call, const hierarchical::Layout& layout, const CostModel& model);

@@ -21,11 +21,11 @@ World host_world(int ranks, int nodes) {
   World world{.ranks = ranks};
   if (nodes == 1 && ranks > 1 && ranks <= shm::Segment::kMostRanks && ShmCollectives::are_wanted())
     world.native.push_back(
-        {ShmCollectives::kName, ShmCollectives::has, true, true, false, ShmCollectives::kReason});
+        {ShmCollectives::kName, ShmCollectives::has, /*finishes_reductions=*/true, /*takes_staged=*/false});
   if (const auto layout = layout_on_nodes(ranks, nodes, 0); layout.pays() && ShmCollectives::are_wanted()) {
     const auto has = [layout](const Call& asked) { return hierarchical::has_plan(asked, layout); };
-    world.native.push_back({HierarchicalCollectives::kName, has, true, false, true,
-                            HierarchicalCollectives::kReason,
+    world.native.push_back({HierarchicalCollectives::kName, has, /*finishes_reductions=*/false,
+                            /*takes_staged=*/true,
                             "there is no plan for such a call, or messages are faster for so little"});
   }
   world.native.push_back(

@@ -4,8 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "select/defaults.h"
-#include "select/gpu_defaults.h"
+#include "select/gpu_route.h"
 #include "select/table.h"
 
 namespace altorch {
@@ -13,13 +12,13 @@ namespace {
 
 using Takes = std::function<bool(const Route&)>;
 
-Route by(const GpuRouteRow& row, const char* reason, bool early = false) {
-  return {.name = row.name, .reason = reason, .row = &row, .early = early};
-}
-
 // `name`: of a row.
 const GpuRouteRow& gpu_route_named(std::string_view name) {
   return **std::ranges::find(gpu_route_rows(), name, &GpuRouteRow::name);
+}
+
+Error carries_nothing(const Operation& operation) {
+  return {ErrorKind::kInternal, std::string("nothing carries ") + name_of(operation.kind)};
 }
 
 // Whether every step rounds.
@@ -50,47 +49,65 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
                       .protocol = rule.protocol};
     if (takes(ruled)) return ruled;
   }
-  for (std::size_t i = 0; i < world.native.size(); ++i) {
-    if (!world.native[i].is_preferred) continue;
-    const Route native{
-        .name = world.native[i].name, .reason = world.native[i].reason, .native = static_cast<int>(i)};
-    if (takes(native)) return native;
-  }
-  const Route usual = default_route(operation, world.ranks, bytes);
-  return takes(usual) ? std::optional(usual) : std::nullopt;
-}
-
-std::optional<Route> before_its_turn(const Operation& operation, const World& world, const Takes& takes) {
-  bool pairs_are_taken = false;
-  const GpuRouteRow* refused = nullptr;
-  for (const GpuDefaultRow& row : gpu_default_rows()) {
-    if (!row.serves(operation, world) || (row.in_pairs ? pairs_are_taken : row.route == refused)) continue;
-    Route route = by(*row.route, row.reason, /*early=*/true);
-    route.in_pairs = row.in_pairs;
+  for (const Row& row : rows_on(On::kHost)) {
+    if (!row.serves(operation, world)) continue;
+    Route route{.name = row.carrier, .reason = row.reason, .algorithm = algorithm_of(row)};
+    if (!route.algorithm && (route.native = world.native_named(row.carrier)) == kNoNative) continue;
     if (takes(route)) return route;
-    if (!row.in_pairs) refused = row.route;
-    // Which of them serves all ranks know alike; whether a rank has small blocks, only itself.
-    pairs_are_taken = row.in_pairs && !world.missing[index_of(*row.route)];
   }
   return std::nullopt;
 }
 
+Route by(const Row& row, std::string_view asked) {
+  const GpuRouteRow& carrier = gpu_route_named(row.carrier);
+  return {.name = carrier.name,
+          .reason = asked == carrier.name ? kByRule : row.reason,
+          .row = &carrier,
+          .in_pairs = row.limits.in_pairs,
+          .early = !row.is_general()};
+}
+
 std::optional<Route> on_device(std::span<const Operation> operations, const World& world, const Rules& rules,
                                const Takes& takes) {
-  const std::string_view asked = rules.gpu_route(operations.front(), world.ranks);
-  if (asked.empty() && operations.size() == 1) {
-    const std::string_view tuned = rules.tuned_gpu_route(operations.front(), world.ranks);
-    if (!tuned.empty()) {
-      const Route fastest = by(gpu_route_named(tuned), kTuned, /*early=*/true);
-      if (takes(fastest)) return fastest;
-    }
-    if (const auto early = before_its_turn(operations.front(), world, takes)) return early;
-  }
-  for (const GpuRouteRow* row : gpu_route_rows()) {
-    const bool named = asked == row->name;
-    if (!asked.empty() && !named && asked != row->fallback_for && !row->forced) continue;
-    const Route route = by(*row, named ? kByRule : row->reason);
+  const Operation& first = operations.front();
+  const std::string_view asked = rules.gpu_route(operations, world.ranks);
+  const bool early_rows = asked.empty() && operations.size() == 1;
+  const std::string_view tuned = early_rows ? rules.tuned_gpu_route(first, world.ranks) : "";
+  if (!tuned.empty()) {
+    const GpuRouteRow& fastest = gpu_route_named(tuned);
+    const Route route{.name = fastest.name, .reason = kTuned, .row = &fastest, .early = true};
     if (takes(route)) return route;
+  }
+  bool pairs_are_taken = false;
+  std::string_view refused;  // one that has refused this call already
+  for (const Row& row : rows_on(On::kGpu)) {
+    if (!row.is_general() && !early_rows) continue;
+    if (!row.serves(first, world)) continue;
+    if (!row.is_general() && (row.limits.in_pairs ? pairs_are_taken : row.carrier == refused)) continue;
+    const Route route = by(row, asked);
+    const bool allowed =
+        asked.empty() || asked == route.name || asked == route.row->fallback_for || route.row->forced;
+    if (!allowed) continue;
+    if (takes(route)) return route;
+    // Which of them serves all ranks know alike; whether a rank has small blocks, only itself.
+    if (row.limits.in_pairs)
+      pairs_are_taken = !world.missing[index_of(*route.row)];
+    else if (route.early)
+      refused = row.carrier;
+  }
+  return std::nullopt;
+}
+
+// Offers what ALTORCH_ROUTE names first.
+std::optional<Route> of_window(const Operation& operation, const World& world, const Rules& rules,
+                               const Takes& takes) {
+  const auto rows = rows_on(operation.on_gpu() ? On::kGpuWindow : On::kHostWindow);
+  for (const bool named : {true, false}) {
+    for (const Row& row : rows) {
+      if ((row.carrier == rules.window()) != named || (!named && !row.serves(operation, world))) continue;
+      const Route route{.name = row.carrier, .reason = named ? kByRule : row.reason};
+      if (takes(route)) return route;
+    }
   }
   return std::nullopt;
 }
@@ -100,6 +117,7 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const Takes& takes) {
   const Operation& first = operations.front();
+  if (is_one_sided(first.kind)) return of_window(first, world, rules, takes);
   return !first.on_gpu() ? on_host(first, world, rules, takes) : on_device(operations, world, rules, takes);
 }
 
@@ -107,8 +125,18 @@ Route decide(const Operation& operation, const World& world, const Rules& rules)
   const auto taken = on_host(operation, world, rules, [&](const Route& route) {
     return !host_unsupported_reason(route, operation, world);
   });
-  if (!taken) throw Error(ErrorKind::kInternal, std::string("nothing carries ") + name_of(operation.kind));
+  if (!taken) throw carries_nothing(operation);
   return *taken;
+}
+
+Route decide_among_algorithms(const Operation& operation, int ranks) {
+  const World world{.ranks = ranks};
+  for (const Row& row : rows_on(On::kHost)) {
+    const Algorithm* algorithm = algorithm_of(row);
+    if (algorithm && row.serves(operation, world))
+      return {.name = row.carrier, .reason = row.reason, .algorithm = algorithm};
+  }
+  throw carries_nothing(operation);
 }
 
 bool is_staged(const Route& route, const Operation& operation, const World& world) {

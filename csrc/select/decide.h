@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which route a call takes: a pure function of the call, of the World (which is the same on all
-// ranks), and of the rules (ALTORCH_ROUTE, ALTORCH_TUNED), for host memory and for device memory.
-// Execution (collective.h, gpu_routes.h), `altorch explain` and the routes themselves call it, so
-// `altorch explain` prints what happens.
+// ranks), and of the rules (ALTORCH_ROUTE, ALTORCH_TUNED), for host memory, for device memory and
+// for windows. It is the only reader of the score table (table.h). Execution (collective.h,
+// gpu_routes.h, window.h), `altorch explain` and the routes themselves call it, so `altorch
+// explain` prints what happens.
 //
-// For CUDA tensors, a route may take calls up to a size although another route comes before it in
-// table.h (gpu_defaults.h): peer and host_staged up to the sizes where they are faster than NCCL,
-// and host_relay if ranks share a GPU, because a flag would wait until the GPU switches between
-// processes. Of an all_to_all, such a route may take the small blocks between pairs of ranks, and
-// NCCL the others (gpu/ll_pairs.h).
+// For CUDA tensors, a row for some kinds of call may name a route up to a size although another
+// route comes first for all others: peer and host_staged up to the sizes where they are faster than
+// NCCL, and host_relay if ranks share a GPU, because a flag would wait until the GPU switches
+// between processes. Of an all_to_all, such a route may take the small blocks between pairs of
+// ranks, and NCCL the others (gpu/ll_pairs.h).
 #pragma once
 
 #include <functional>
@@ -34,6 +35,8 @@ std::optional<Route> decide(std::span<const Operation> operations, const World& 
 // The first route that can carry the operation on host memory. For a collective there is always
 // one. Operation::device is not looked at. Throws Error(kInternal) for a message.
 Route decide(const Operation& operation, const World& world, const Rules& rules);
+// The same without ALTORCH_ROUTE, by messages among so many ranks.
+Route decide_among_algorithms(const Operation& operation, int ranks);
 
 // Why a route cannot carry these operations, as a clause, or nothing. `capturing`: into a CUDA
 // graph; null: not; else the rules, which may name a protocol that cannot.

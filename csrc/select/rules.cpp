@@ -2,44 +2,13 @@
 #include "select/rules.h"
 
 #include <algorithm>
-#include <limits>
 #include <mutex>
 
 #include "base/env.h"
-#include "base/error.h"
-#include "base/number.h"
 #include "base/shape.h"
-#include "select/sizes.h"
-#include "select/table.h"
-#include "transports/native_collectives.h"
 
 namespace altorch {
 namespace {
-
-[[noreturn]] void refuse_rule(const std::string& rule, const std::string& why) {
-  throw Error(ErrorKind::kInvalidArgument,
-              "ALTORCH_ROUTE: in '" + rule + "', " + why + "; `altorch algorithms` lists what there is");
-}
-
-std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
-  if (text == "inf") return kUnlimited;
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  const auto value = to_number<std::int64_t>(std::string_view(text).substr(0, digits));
-  const std::string unit = text.substr(digits);
-  std::int64_t times = unit.empty() ? 1 : 0;
-  if (unit == "k" || unit == "K") times = kKiB;
-  if (unit == "m" || unit == "M") times = kMiB;
-  if (unit == "g" || unit == "G") times = kMiB * kKiB;
-  if (!value || times == 0 || *value > kUnlimited / times)
-    refuse_rule(rule, "'" + text + "' is not a size (use 64, 4k, 2m, 1g or inf)");
-  return *value * times;
-}
-
-int parse_ranks(const std::string& rule, const std::string& text) {
-  const auto ranks = to_number<int>(text);
-  if (!ranks || *ranks < 1) refuse_rule(rule, "'" + text + "' is no number of ranks");
-  return *ranks;
-}
 
 // Never destroyed: a thread may make a group while the process ends.
 std::mutex& tuned_mutex() {
@@ -55,126 +24,11 @@ std::string tuned_rules() {
   return tuned_text();
 }
 
-std::string gpu_route_names() {
-  std::string names;
-  for (const GpuRouteRow* row : gpu_route_rows())
-    names += (names.empty() ? "" : ", ") + std::string(row->name);
-  return names;
-}
-
-// "peer", and "ll128" of "peer/ll128"; empty: none.
-struct Choice {
-  std::string_view route, protocol;
-  bool has_protocol;
-
-  explicit Choice(std::string_view text)
-      : route(text.substr(0, text.find('/'))), has_protocol(route.size() != text.size()) {
-    if (has_protocol) protocol = text.substr(route.size() + 1);
-  }
-};
-
-std::string_view find_protocol(const std::string& rule, const Choice& choice,
-                               std::span<const std::string_view> protocols) {
-  if (!choice.has_protocol) return {};
-  std::string names;
-  for (const std::string_view name : protocols) {
-    if (choice.protocol == name) return name;
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  refuse_rule(rule, "'" + std::string(choice.protocol) + "' is no protocol of " + std::string(choice.route) +
-                        (names.empty() ? ", which has one way for all calls" : " (" + names + ")"));
-}
-
-// These leave `parsed` as it is where there is no such route.
-void find_gpu_route(const std::string& rule, const std::string& text, Rules::Rule& parsed) {
-  const Choice choice(text);
-  for (const GpuRouteRow* row : gpu_route_rows()) {
-    if (choice.route != row->name) continue;
-    parsed.gpu_route = row->name;
-    parsed.protocol = find_protocol(rule, choice, row->protocols());
-  }
-}
-void find_native(const std::string& rule, const std::string& text, Rules::Rule& parsed) {
-  const Choice choice(text);
-  for (const std::string_view name : kNativeNames) {
-    if (choice.route != name) continue;
-    parsed.native = name;
-    const bool shm =
-        name == kShmCollectives && (parsed.kind == OpKind::kAllReduce || parsed.kind == OpKind::kReduce);
-    parsed.protocol =
-        find_protocol(rule, choice, shm ? std::span(kShmProtocols) : std::span<const std::string_view>());
-  }
-}
-
-std::string_view find_window_row(const std::string& rule, const std::string& choice) {
-  std::string names;
-  for (const std::string_view name : window_row_names()) {
-    if (choice == name) return name;
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  refuse_rule(rule, "'" + choice + "' is no route of windows (" + names + ")");
-}
-
 }  // namespace
 
 Rules::Rules() {
   add(setting("ALTORCH_ROUTE"), /*tuned=*/false);
   add(tuned_rules(), /*tuned=*/true);
-}
-
-void Rules::add(const std::string& text, bool tuned) {
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find_first_of(",;", begin), text.size());
-    const std::string rule = text.substr(begin, end - begin);
-    begin = end + 1;
-    if (rule.empty()) continue;
-    const auto equals = rule.find('=');
-    if (equals == std::string::npos) refuse_rule(rule, "there is no '='");
-    const auto colon = rule.find(':');
-    const std::string calls = rule.substr(0, std::min(colon, equals));
-    const auto at = std::min(calls.find('@'), calls.size());
-    const std::string kind_name = calls.substr(0, at);
-    Rule parsed{std::nullopt, 0, kUnlimited, nullptr, {}, {}};
-    parsed.tuned = tuned;
-    if (at < calls.size()) parsed.ranks = parse_ranks(rule, calls.substr(at + 1));
-    if (kind_name == "window") {
-      if (colon < equals || parsed.ranks) refuse_rule(rule, "windows have one route for all");
-      if (window_.empty()) window_ = find_window_row(rule, rule.substr(equals + 1));
-      continue;
-    }
-    const bool all_on_gpus = kind_name == "cuda";
-    for (int kind = 0; kind < kRoutedKindCount; ++kind) {
-      if (kind_name == name_of(static_cast<OpKind>(kind))) parsed.kind = static_cast<OpKind>(kind);
-    }
-    if (!parsed.kind && !all_on_gpus) refuse_rule(rule, "'" + kind_name + "' is no operation");
-    if (colon != std::string::npos && colon < equals) {
-      const std::string range = rule.substr(colon + 1, equals - colon - 1);
-      const auto dash = range.find('-');
-      if (dash == std::string::npos) refuse_rule(rule, "'" + range + "' is no range such as 0-64k");
-      parsed.from = parse_bytes(rule, range.substr(0, dash));
-      parsed.below = parse_bytes(rule, range.substr(dash + 1));
-    }
-    if (parsed.kind && !parsed.is_for_all_sizes() && !all_know_sizes(*parsed.kind))
-      refuse_rule(rule, "ranks know different sizes of a " + kind_name +
-                            ", and would choose apart; leave out the range");
-    const std::string choice = rule.substr(equals + 1);
-    find_gpu_route(rule, choice, parsed);
-    if (!all_on_gpus) find_native(rule, choice, parsed);
-    if (parsed.gpu_route.empty() && parsed.native.empty()) {
-      if (parsed.kind) parsed.algorithm = find_algorithm(*parsed.kind, choice);
-      if (!parsed.algorithm) {
-        refuse_rule(rule, "'" + choice + "' is no " +
-                              (all_on_gpus ? "route of CUDA tensors (" + gpu_route_names() + ")"
-                                           : "algorithm of " + kind_name));
-      }
-    }
-    overrides_.push_back(parsed);
-  }
-}
-
-void Rules::check(const std::string& text) {
-  Rules none{std::vector<Rule>()};
-  none.add(text, /*tuned=*/true);
 }
 
 void set_tuned_rules(const std::string& text) {
@@ -189,26 +43,28 @@ bool Rules::Rule::applies(const Operation& operation, std::int64_t bytes, int si
   return is_for_all_sizes() || (all_know_sizes(operation.kind) && bytes >= from && bytes < below);
 }
 
-const Rules::Rule* Rules::gpu_rule(const Operation& operation, int size) const {
-  if (overrides_.empty()) return nullptr;
-  const std::int64_t bytes = payload_bytes(operation, size);
-  for (const Rule& rule : overrides_)
-    if (!rule.gpu_route.empty() && rule.applies(operation, bytes, size)) return &rule;
+const Rules::Rule* Rules::gpu_rule(std::span<const Operation> operations, int size) const {
+  for (const Rule& rule : overrides_) {
+    const auto applies = [&](const Operation& each) {
+      return rule.applies(each, payload_bytes(each, size), size);
+    };
+    if (!rule.gpu_route.empty() && std::ranges::all_of(operations, applies)) return &rule;
+  }
   return nullptr;
 }
 
-std::string_view Rules::gpu_route(const Operation& operation, int size) const {
-  const Rule* rule = gpu_rule(operation, size);
+std::string_view Rules::gpu_route(std::span<const Operation> operations, int size) const {
+  const Rule* rule = gpu_rule(operations, size);
   return rule && !rule->tuned ? rule->gpu_route : std::string_view();
 }
 
 std::string_view Rules::tuned_gpu_route(const Operation& operation, int size) const {
-  const Rule* rule = gpu_rule(operation, size);
+  const Rule* rule = gpu_rule({&operation, 1}, size);
   return rule && rule->tuned ? rule->gpu_route : std::string_view();
 }
 
 std::string_view Rules::gpu_protocol(const Operation& operation, int size, std::string_view route) const {
-  const Rule* rule = gpu_rule(operation, size);
+  const Rule* rule = gpu_rule({&operation, 1}, size);
   return rule && rule->gpu_route == route ? rule->protocol : std::string_view();
 }
 

@@ -31,15 +31,16 @@ class Rules {
   // Throws ErrorKind::kInvalidArgument for text that is none.
   static void check(const std::string& text);
 
-  // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of table.h, or nothing.
-  std::string_view gpu_route(const Operation& operation, int size) const;
+  // What ALTORCH_ROUTE says of operations on CUDA tensors that are enqueued together: a route of
+  // gpu_route.h, or nothing. Of several, a rule must apply to each.
+  std::string_view gpu_route(std::span<const Operation> operations, int size) const;
   // The route that was fastest when `altorch tune` measured, or nothing: it comes first, and the
   // usual ones after it.
   std::string_view tuned_gpu_route(const Operation& operation, int size) const;
   // Which protocol of that route it names (base/protocol.h), if it names one of this route.
   std::string_view gpu_protocol(const Operation& operation, int size, std::string_view route) const;
 
-  // The row of windows/row.h to be tried first, or nothing.
+  // The way of windows (table.h) to be tried first, or nothing.
   std::string_view window() const { return window_; }
 
   struct Rule {
@@ -64,7 +65,7 @@ class Rules {
  private:
   explicit Rules(std::vector<Rule> rules) : overrides_(std::move(rules)) {}
   void add(const std::string& text, bool tuned);
-  const Rule* gpu_rule(const Operation& operation, int size) const;
+  const Rule* gpu_rule(std::span<const Operation> operations, int size) const;
 
   std::vector<Rule> overrides_;
   std::string_view window_;

@@ -1,32 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the rooms above offer. Each defines its own rows; the order among them is defined here.
+// The score table: what carries which calls, for host memory, CUDA tensors, windows and the
+// messages of a group. Everything that chooses reads these rows by decide.h, and so does `altorch
+// explain`. ALTORCH_ROUTE comes before them.
+//
+// A new way to carry calls is a row here. An executor says what it cannot do; the table says what
+// is preferred. Within a route, base/protocol.h chooses.
 #pragma once
 
 #include <span>
-#include <string_view>
-#include <vector>
+#include <string>
 
+#include "collectives/algorithm.h"
 #include "select/row.h"
 
 namespace altorch {
 
-namespace gpu_rows {
-extern const GpuRouteRow alone;  // of one rank
-extern const GpuRouteRow nccl;   // one GPU per rank
-extern const GpuRouteRow peer;   // memory of the ranks' own GPUs, which all of them map
-extern const GpuRouteRow
-    host_staged;  // pinned memory that a node's ranks share; the GPUs drive it themselves
-extern const GpuRouteRow
-    host_relay;  // pinned memory of each rank, carried by MPI or Gloo: any ranks anywhere
-}  // namespace gpu_rows
+// Thread rules of this file: pure functions, any thread.
 
-// The ways for operations on CUDA tensors, the first that serves first.
-std::span<const GpuRouteRow* const> gpu_route_rows();
-// Its place among them.
-std::size_t index_of(const GpuRouteRow& row);
+// Best first: the first that serves a call, and whose carrier can carry it, is taken.
+std::span<const Row> rows_on(On on);
 
-// The ways to reach the memory of other ranks, for ALTORCH_ROUTE=window=<name>: the names of the
-// rows in windows/row.h.
-std::vector<std::string_view> window_row_names();
+// The algorithm that a row on host memory names, or null: it names native collectives.
+const Algorithm* algorithm_of(const Row& row);
+
+// For which calls rows name the algorithm, as a clause for people.
+std::string default_for(const Algorithm& algorithm);
 
 }  // namespace altorch

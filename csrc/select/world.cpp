@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/env.h"
-#include "select/table.h"
+#include "select/gpu_route.h"
 
 namespace altorch {
 namespace {

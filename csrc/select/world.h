@@ -35,15 +35,14 @@ struct GpuPeerInfo {
 struct NativeRow {
   std::string_view name;
   std::function<bool(const Call&)> offers;
-  bool is_preferred = false, finishes_reductions = false, takes_staged = false;
-  const char* reason = "";  // why it comes first, one clause
+  bool finishes_reductions = false, takes_staged = false;
   // Why it does not carry a call that it does not offer, one clause.
   const char* lacks = "the transport has no such collective that gives every rank the same bits";
 };
 
 struct World {
   int ranks = 1;
-  // The native collectives for calls on host memory, best first.
+  // The native collectives for calls on host memory.
   std::vector<NativeRow> native = {};
   std::optional<int> first_remote_rank = {};         // the first rank that shares no memory with rank 0
   std::optional<std::pair<int, int>> same_gpu = {};  // the first two ranks that share a GPU

@@ -25,12 +25,8 @@ inline constexpr std::array<std::string_view, 2> kShmProtocols{"one_step", "two_
 class NativeCollectives {
  public:
   virtual ~NativeCollectives() = default;
-  // One of kNativeNames.
+  // One of kNativeNames: select/table.h says which come before the algorithms.
   virtual std::string_view name() const = 0;
-  // Whether the engine prefers them for every call that they offer, without a rule of
-  // ALTORCH_ROUTE.
-  virtual bool is_preferred() const { return false; }
-  virtual const char* reason() const { return ""; }  // why they come first, one clause
   // Whether they can carry out this call with torch's semantics and the same bits on every rank.
   // The answer depends only on what is the same on all ranks: kind, type, reduction.
   virtual bool offers(const Call& call) const = 0;

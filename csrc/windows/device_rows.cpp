@@ -52,13 +52,9 @@ std::optional<std::string> unsupported_here(int) {
 }
 
 constexpr std::array kDeviceRows = {
-    WindowRow{"peer", "memory of the GPUs of ranks on this node, which they map",
-              unsupported_here<mapping_unsupported_reason>, open<PeerOpening>},
-    WindowRow{"host_staged",
-              "pinned memory that ranks on this node share, and the help of the target's process",
-              unsupported_here<device_unsupported_reason>, open<StagedOpening>},
-    WindowRow{"nccl", "NCCL's own windows beside mapped memory; only where ALTORCH_ROUTE=window=nccl asks",
-              unsupported_here<nccl_window_unsupported_reason>, open_nccl_window},
+    WindowRow{"peer", unsupported_here<mapping_unsupported_reason>, open<PeerOpening>},
+    WindowRow{"host_staged", unsupported_here<device_unsupported_reason>, open<StagedOpening>},
+    WindowRow{"nccl", unsupported_here<nccl_window_unsupported_reason>, open_nccl_window},
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "select/rules.h"
 #include "windows/peer_opening.h"
 
 namespace altorch {
@@ -79,8 +78,6 @@ bool NcclWindow::close(bool agreed) {
 
 namespace {
 
-constexpr char kName[] = "nccl";
-
 class NcclOpening : public PeerOpening {
  public:
   using PeerOpening::PeerOpening;
@@ -130,9 +127,7 @@ std::string nccl_window_unsupported_reason(const GpuSource& gpus, int device) {
 
 std::unique_ptr<RemoteMemory> open_nccl_window(const WindowOpening& opening,
                                                std::string& unsupported_reason) {
-  if (Rules().window() == kName) return NcclOpening(opening).open(unsupported_reason);
-  unsupported_reason = "only ALTORCH_ROUTE=window=nccl asks for it";
-  return nullptr;
+  return NcclOpening(opening).open(unsupported_reason);
 }
 
 }  // namespace altorch

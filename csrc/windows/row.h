@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ways to reach the memory of other ranks, one row each. A new window takes the first row that
-// all ranks support.
+// The ways to reach the memory of other ranks, one WindowRow each. A new window takes the first of
+// select/table.h that all ranks support.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "gpu/gpu_source.h"
 #include "gpu/on_error.h"
@@ -35,11 +36,11 @@ struct WindowOpening {
   std::chrono::milliseconds timeout;
   const WindowGpu* gpu = nullptr;               // null: the memory is the host's
   std::span<const Registered> registered = {};  // of all ranks
+  bool named = false;                           // by ALTORCH_ROUTE
 };
 
 struct WindowRow {
-  const char* name;
-  const char* summary;
+  std::string_view name;  // in select/table.h, which says which comes first
   // Why this process can have no such window in a group of `ranks` ranks, as a clause, or nothing.
   std::optional<std::string> (*unsupported_reason)(int ranks);
   // Opens the window. Null: it is unsupported, on all ranks alike, and `unsupported_reason` says
@@ -58,8 +59,9 @@ inline Error outside(std::size_t rank) {
                                           " of the group lets others map does not hold its window");
 }
 
-// Best first. The last row for host memory is supported everywhere.
 std::span<const WindowRow> window_rows();
 std::span<const WindowRow> device_window_rows();
+// `name`: of select/table.h.
+const WindowRow& window_row_named(std::string_view name, bool on_gpu);
 
 }  // namespace altorch

@@ -9,8 +9,6 @@
 #include "platform/shareable.h"
 #include "rendezvous/shared_memory.h"
 #include "rendezvous/store_allgather.h"
-#include "select/rules.h"
-#include "select/table.h"
 #include "transports/message_window.h"
 #include "transports/native_windows.h"
 #include "transports/shm/transport.h"
@@ -104,8 +102,6 @@ std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string
 
 std::unique_ptr<MessageWindow> message_window(const WindowOpening& opening);
 
-constexpr char kMpi[] = "mpi";
-
 std::optional<std::string> without_mpi(int) {
   if (setting("ALTORCH_MPI") == "none") return "ALTORCH_MPI=none refuses MPI";
   return std::nullopt;
@@ -125,7 +121,7 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
     return !why;
   };
   std::string unable = native->windows_unsupported_reason().value_or("");
-  if (unable.empty() && Rules().window() != kMpi) unable = native->windows_weakness().value_or("");
+  if (unable.empty() && !opening.named) unable = native->windows_weakness().value_or("");
   if (!agree("able", unable)) return nullptr;
   // What MPI reduces and what it does not would not be atomic with each other.
   const auto is_reduced = [&](const Registered& each) { return native->windows_reduce(each.dtype); };
@@ -155,24 +151,17 @@ std::unique_ptr<RemoteMemory> open_messages(const WindowOpening& opening, std::s
 }
 
 constexpr std::array kRows = {
-    WindowRow{"shm", "the memory of ranks on this node, written and read at once",
-              ShmTransport::unsupported_reason, open_shm},
-    WindowRow{kMpi, "MPI's one-sided communication, where the group's messages go over MPI", without_mpi,
-              open_mpi},
-    WindowRow{"messages", "messages to a thread of the other rank, which carries them out",
-              [](int) { return std::optional<std::string>(); }, open_messages},
+    WindowRow{"shm", ShmTransport::unsupported_reason, open_shm},
+    WindowRow{"mpi", without_mpi, open_mpi},
+    WindowRow{"messages", [](int) { return std::optional<std::string>(); }, open_messages},
 };
 
 }  // namespace
 
 std::span<const WindowRow> window_rows() { return kRows; }
 
-std::vector<std::string_view> window_row_names() {
-  std::vector<std::string_view> names;
-  for (const auto rows : {window_rows(), device_window_rows()}) {
-    for (const WindowRow& row : rows) names.push_back(row.name);
-  }
-  return names;
+const WindowRow& window_row_named(std::string_view name, bool on_gpu) {
+  return *std::ranges::find(on_gpu ? device_window_rows() : window_rows(), name, &WindowRow::name);
 }
 
 // The first behind the users' is that of a barrier (AlBackend::monitoredBarrier()).

@@ -13,7 +13,8 @@
 #include "rendezvous/store_view.h"
 #include "runtime/progress.h"
 #include "runtime/watchdog_store.h"
-#include "select/rules.h"
+#include "select/decide.h"
+#include "select/table.h"
 #include "transports/channel_barrier.h"
 #include "transports/message_window.h"
 #include "windows/handle.h"
@@ -581,20 +582,6 @@ void Window::close(std::chrono::milliseconds timeout) {
   if (failure) throw *failure;
 }
 
-namespace {
-
-// What ALTORCH_ROUTE names comes first.
-std::vector<const WindowRow*> in_order(std::span<const WindowRow> rows) {
-  const Rules rules;
-  std::vector<const WindowRow*> all;
-  for (const WindowRow& row : rows) all.push_back(&row);
-  std::stable_partition(all.begin(), all.end(),
-                        [&](const WindowRow* row) { return rules.window() == row->name; });
-  return all;
-}
-
-}  // namespace
-
 std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
                                     std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
                                     const std::string& unsupported_reason, const WindowGpu* gpu) {
@@ -619,26 +606,34 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
                       ", and that of rank " + std::to_string(group.rank()) + " on " + kind);
       registered.push_back(registered_from(fields[0], fields[1]));
     }
-    std::string row_reason, all;
-    for (const WindowRow* each : in_order(gpu ? device_window_rows() : window_rows())) {
-      const WindowRow& row = *each;
-      PrefixView store(checked, prefix + row.name + "/");
-      auto remote =
-          row.open({group, group.links(), store, number, memory, own, timeout, gpu, registered}, row_reason);
-      if (!remote) {
-        all += std::string(all.empty() ? "" : "; ") + row.name + ": " + row_reason;
-        log(LogLevel::kInfo,
-            group
-                .explain(operation, Error(ErrorKind::kUnsupported,
-                                          std::string("not by ") + row.name + ": " + row_reason))
-                .what());
-        continue;
-      }
+    const Rules rules;
+    std::string all;
+    std::unique_ptr<RemoteMemory> remote;
+    const auto takes = [&](const Route& way) {
+      PrefixView store(checked, prefix + std::string(way.name) + "/");
+      std::string reason;
+      remote = window_row_named(way.name, gpu != nullptr)
+                   .open({group, group.links(), store, number, memory, own, timeout, gpu, registered,
+                          rules.window() == way.name},
+                         reason);
+      if (remote) return true;
+      const std::string why = std::string(way.name) + ": " + reason;
+      all += (all.empty() ? "" : "; ") + why;
+      log(LogLevel::kInfo, group.explain(operation, Error(ErrorKind::kUnsupported, "not by " + why)).what());
+      return false;
+    };
+    Operation asked = operation;
+    if (gpu) asked.device = gpu->device;
+    if (decide({&asked, 1}, World{.ranks = group.size()}, rules, takes)) {
       auto window = make_watched<Window>(group, number, std::move(registered), std::move(remote),
                                          std::move(keep), gpu ? gpu->on_error : OnError::kPoison);
       Windows::of(group).add(window);
       if (window->is_served()) ProgressThread::instance().watch(group.shared_from_this(), true);
       return window;
+    }
+    for (const Row& row : rows_on(gpu ? On::kGpuWindow : On::kHostWindow)) {
+      if (row.limits.only == Only::kNamed && rules.window() != row.carrier)
+        all += "; " + std::string(row.carrier) + ": " + calls_of(row);
     }
     throw Error(ErrorKind::kUnsupported, "no way serves: " + all);
   } catch (const Error& error) {

@@ -285,31 +285,43 @@ class Group:
         return backend
 
     def _create(self) -> tuple[Any, str]:
-        """The backend, and why this transport carries it."""
+        """The backend, and why this transport carries it: the first row of the score table that serves."""
         places = [_Place.of(fields) for fields in self.met.words]
         if not self._needs_only_memory(places):
             self.met.settle()  # MPI and Gloo block in the caller's store
-        if not self.without_mpi and not self._needs_only_memory(places):
-            words = self.met.exchange("mpi", json.dumps(asdict(self._standing())))
-            standings = [_Standing(**json.loads(word)) for word in words]
-            unsupported_reason = self._unsupported_reason(places, standings)
-            if unsupported_reason is None:
-                backend, unsupported_reason = self._over_mpi(places, standings[self.rank])
-                if backend is not None:
-                    return (
-                        backend,
-                        f"MPI runs on all of its ranks ({standings[self.rank].library or 'started before'})",
-                    )
-            self._report(standings, unsupported_reason)
-            why = f"MPI cannot: {unsupported_reason}"
-        elif self._needs_only_memory(places):
-            why = "all of its ranks share the memory of one node, and nothing asks for MPI"
-        else:
-            why = "the group was made without MPI"
-        backend = self._over_gloo()
-        if self.is_job:
-            self.met.leave()
-        return backend, why
+        ways = {"shm": self._by_memory, "mpi": self._by_mpi, "gloo": self._by_gloo}
+        passed_over = ""
+        for carrier, reason in extension().links_rows():
+            backend, said = ways[carrier](places)
+            if backend is not None:
+                if self.is_job:
+                    self.met.leave()
+                return backend, reason + (f" ({said})" if said else passed_over)
+            if said:
+                passed_over = f", and not {carrier}: {said}"
+        raise AssertionError("gloo serves every group")
+
+    def _by_memory(self, places: list[_Place]) -> tuple[Any, str]:
+        return (self._over_gloo() if self._needs_only_memory(places) else None), ""
+
+    def _by_mpi(self, places: list[_Place]) -> tuple[Any, str]:
+        if self.without_mpi:
+            return None, "the group was made without MPI"
+        standings = [
+            _Standing(**json.loads(word))
+            for word in self.met.exchange("mpi", json.dumps(asdict(self._standing())))
+        ]
+        unsupported_reason = self._unsupported_reason(places, standings)
+        if unsupported_reason is None:
+            own = standings[self.rank]
+            backend, unsupported_reason = self._over_mpi(places, own)
+            if backend is not None:
+                return backend, own.library or "started before"
+        self._report(standings, unsupported_reason)
+        return None, unsupported_reason or ""
+
+    def _by_gloo(self, places: list[_Place]) -> tuple[Any, str]:
+        return self._over_gloo(), ""
 
     def _place(self) -> _Place:
         if _own.job and not self.without_mpi:
@@ -401,8 +413,6 @@ class Group:
                     f"MPI did not start on rank {self.global_ranks[failed[0]]}: {failures[failed[0]]}",
                 )
             _own = _Place(job=job, mpi_rank=self.rank)
-        if self.is_job:
-            self.met.leave()
         return backend, None
 
     def _over_gloo(self) -> Any:

@@ -272,10 +272,10 @@ def test_explain_on_gpus():
     assert (by_ll128["route"], by_ll128["protocol"]) == ("peer", "ll128") and "by LL128" in by_ll128[
         "rounds_text"
     ]
-    assert by_ll128["routes_not_taken"]["peer/ll"] == "ALTORCH_ROUTE names another"
+    assert by_ll128["routes_not_taken"]["peer/ll"] == "a rule names another"
     too_large = ("all_reduce", "--bytes", "1G", "--nvlink")
     passed = explain(*too_large, env={"ALTORCH_ROUTE": "cuda=peer/ll"})
-    assert "ALTORCH_ROUTE names it, but" in passed["routes_not_taken"]["peer/ll"]
+    assert "a rule names it, but" in passed["routes_not_taken"]["peer/ll"]
     assert explain(*too_large)["routes_not_taken"]["peer"] == "it comes first up to 256 MiB"
     small = explain("all_reduce", "--bytes", "1K", env={"ALTORCH_ROUTE": "cuda=host_staged"})
     assert small["route"] == "host_staged" and "one kernel" in small["rounds_text"]
@@ -402,6 +402,25 @@ def test_explain_what_happens_on_several_nodes():
     assert document(*asked, env={"ALTORCH_ROUTE": "all_reduce=ring"})["algorithm"] == "ring"
     for alone in (("--nodes", "4"), ("--nodes", "1")):
         assert document(*asked[:-2], *alone)["algorithm"] != "hierarchical"
+
+
+def test_explain_what_is_chosen_once():
+    """The way of a window, and what carries a group's messages."""
+    shared = document("explain", "window")
+    assert shared["route"] == "shm"
+    assert list(shared["routes_not_taken"]) == ["mpi", "messages"]
+    assert document("explain", "window", "--nodes", "2", "--no-mpi")["route"] == "messages"
+    assert document("explain", "window", "--nodes", "2", "--mpi")["route"] == "mpi"
+    named = document("explain", "window", env={"ALTORCH_ROUTE": "window=messages"})
+    assert named["route"] == "messages" and named["reason"] == "ALTORCH_ROUTE"
+    on_gpus = document("explain", "window", "--device", "cuda")
+    assert on_gpus["route"] == "peer" and "ALTORCH_ROUTE" in on_gpus["routes_not_taken"]["nccl"]
+    assert document("explain", "window", "--device", "cuda", "--nodes", "2")["route"] == "none"
+    carriers = [
+        document("explain", "send", *asked)["protocol"]
+        for asked in ((), ("--mpi",), ("--nodes", "2", "--no-mpi"))
+    ]
+    assert carriers == ["shm", "mpi", "gloo"]
 
 
 def test_explain_shows_rounds_and_obeys_the_choice():

@@ -59,7 +59,7 @@ NAMES_A_TRANSPORT = {
     "bootstrap/bootstrap.h": {"mpi"},
     "bootstrap/launcher.h": {"mpi"},
     "c_api/join.cpp": {"loopback", "shm"},
-    "explain/explain.cpp": {"shm"},
+    "explain/on_host.cpp": {"shm"},
     "runtime/host_world.cpp": {"mpi", "shm"},
     "windows/rows.cpp": {"shm"},
 }

@@ -48,7 +48,6 @@ OpenedRoute open(RouteOpening& opening) {
 extern const GpuRouteRow gpu_rows::host_relay = {
     .name = "host_relay",
     .fallback_for = "host_staged",  // a request for staging through the host accepts either route
-    .reason = "carries anything between any ranks",
     .unsupported_on = [](const GpuSource& gpus, int device) { return gpus.unsupported_reason(device); },
     .unsupported_among = [](const World&) { return std::optional<std::string>(); },
     .unsupported_to = host_staged_unsupported_reason,

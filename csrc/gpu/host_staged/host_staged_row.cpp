@@ -88,7 +88,6 @@ OpenedRoute open(RouteOpening& opening) {
 extern const GpuRouteRow gpu_rows::host_staged = {
     .name = "host_staged",
     .fallback_for = "peer",
-    .reason = "the GPUs exchange through pinned memory themselves",
     .in_rank_order = true,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,

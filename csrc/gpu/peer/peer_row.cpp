@@ -90,7 +90,6 @@ OpenedRoute open(RouteOpening& opening) {
 
 extern const GpuRouteRow gpu_rows::peer = {
     .name = "peer",
-    .reason = "the GPUs write into each other's memory",
     .in_rank_order = true,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,

@@ -26,9 +26,6 @@ class ShmCollectives : public NativeCollectives {
         ranks_of_group_(std::move(ranks_of_group)) {}
 
   std::string_view name() const override { return kName; }
-  bool is_preferred() const override { return true; }
-  static constexpr const char* kReason = "one node: through memory that its ranks share";
-  const char* reason() const override { return kReason; }
   bool offers(const Call& call) const override { return has(call); }
   // A rank that makes another call never matches: the other ranks wait until the watchdog reports
   // the mismatch.

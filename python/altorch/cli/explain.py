@@ -13,7 +13,9 @@ SUMMARY = "Which route and algorithm a call takes, why, what its rounds are and 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("operation", help="all_reduce, broadcast, all_gather, ... (see: altorch algorithms)")
+    parser.add_argument(
+        "operation", help="all_reduce, broadcast, ... (see: altorch algorithms), send, or window"
+    )
     parser.add_argument(
         "--bytes",
         default="4M",
@@ -39,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--shared-gpus", action="store_true", help="several ranks use one GPU; --device cuda")
     parser.add_argument("--nvlink", action="store_true", help="NVLink links all GPUs; --device cuda")
+    parser.add_argument(
+        "--mpi",
+        action=argparse.BooleanOptionalAction,
+        help="MPI carries the group's messages (default: on several nodes, where there is an MPI library)",
+    )
     parser.add_argument("--algorithm", help="explain this one instead of the chosen one")
 
 
@@ -65,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             nodes=arguments.nodes,
             share_gpus=arguments.shared_gpus,
             linked=arguments.nvlink,
+            over_mpi=_over_mpi(arguments),
         )
     except (ValueError, RuntimeError) as error:
         print(f"altorch explain: {error}", file=sys.stderr)
@@ -73,6 +81,12 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(found)
         return 0
 
+    if arguments.operation == "window":
+        where = f"{arguments.ranks} ranks, {arguments.device}"
+        print_pairs(f"window among {where}", {"route": found["route"], "why": found["reason"]})
+        rows = [[name, reason] for name, reason in found["routes_not_taken"].items()]
+        print_table("Other ways (ALTORCH_ROUTE=window=... picks one)", ["route", "why not"], rows)
+        return 0
     if arguments.device == "cuda":
         _print_on_gpus(arguments, size, found)
         return 0
@@ -106,6 +120,16 @@ def _print_on_gpus(arguments: argparse.Namespace, size: int, found: dict[str, An
     rows = [[name, reason] for name, reason in found["routes_not_taken"].items()]
     choice = "" if found["route"] == "alone" else " (ALTORCH_ROUTE=cuda=... picks one)"
     print_table("Other routes and protocols" + choice, ["route", "why not"], rows)
+
+
+def _over_mpi(arguments: argparse.Namespace) -> bool:
+    if arguments.mpi is not None:
+        return bool(arguments.mpi)
+    if arguments.nodes == 1 or arguments.operation not in ("window", "send", "recv"):
+        return False
+    from altorch import _mpi
+
+    return _mpi.find().path is not None
 
 
 def chosen(found: dict[str, Any], kind: str) -> str:

@@ -109,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
-        print(_PAGE_BEGINS + "".join(_section(world) for world in PAGE), end="")
+        print(_PAGE_BEGINS + "".join(_section(world) for world in PAGE) + _chosen_once(), end="")
         return 0
     if arguments.ranks < 1 or arguments.nodes < 1:
         print("altorch routes: --ranks and --nodes must be at least 1", file=sys.stderr)
@@ -227,3 +227,32 @@ def _section(world: World) -> str:
         for names_shown, sizes, route, how, reason in _rows(names, ranges):
             lines.append(f"| {names_shown} | {sizes} | `{route}` | {how} | {reason} |")
     return "\n".join(lines) + "\n"
+
+
+# What is chosen when a window is opened, or a group is made.
+_GROUPS: dict[str, dict[str, Any]] = {
+    "CPU, one node": {},
+    "CPU, two nodes, MPI": {"nodes": 2, "over_mpi": True},
+    "CPU, two nodes, no MPI": {"nodes": 2},
+    "CUDA, one node": {"on_gpus": True},
+}
+
+
+def _chosen_once() -> str:
+    text = ""
+    for title, operation in (("Windows", "window"), ("Messages between CPU tensors", "send")):
+        lines = [f"\n## {title}\n", "| memory | by | why | passed over |", "|---|---|---|---|"]
+        for memory, asked in _GROUPS.items():
+            if operation == "send" and "on_gpus" in asked:
+                continue
+            lines.append(f"| {memory} | {_once(operation, asked)} |")
+        text += "\n".join(lines) + "\n"
+    return text
+
+
+def _once(operation: str, asked: dict[str, Any]) -> str:
+    from altorch._extension import extension
+
+    found: dict[str, Any] = extension().explain(operation, "float32", 4, 2, **asked)
+    others = "; ".join(f"`{name}`: {reason}" for name, reason in found["routes_not_taken"].items())
+    return f"`{found['protocol'] or found['route']}` | {found['reason']} | {others}"

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "select/table.h"
+#include "select/gpu_route.h"
 #include "support/route_setting.h"
 #include "transports/channel.h"
 
@@ -289,6 +289,37 @@ TEST(DecideTest, SeveralOperationsAtOnceGoTheSameWay) {
     EXPECT_FALSE(route.early);
     return false;
   });
+}
+
+// By the size of the first alone, ranks would send the second by a protocol that is for less.
+TEST(DecideTest, ARuleForSizesIsForAllOfSeveralOperations) {
+  const RouteSetting setting("all_reduce:0-64k=host_staged,cuda=nccl");
+  const Rules rules;
+  const Operation small = call(OpKind::kAllReduce, kLl), large = call(OpKind::kAllReduce, kLarge);
+  EXPECT_EQ(rules.gpu_route({{small, small}}, 2), "host_staged");
+  EXPECT_EQ(rules.gpu_route({{small, large}}, 2), "nccl");
+  EXPECT_EQ(rules.gpu_route({{large, small}}, 2), "nccl");
+}
+
+std::vector<std::string> windows_offered(bool on_gpu, const std::string& rule) {
+  const RouteSetting setting(rule);
+  Operation operation;
+  operation.kind = OpKind::kOneSided;
+  if (on_gpu) operation.device = 0;
+  std::vector<std::string> names;
+  decide({&operation, 1}, World{.ranks = 2}, Rules(), [&](const Route& way) {
+    names.emplace_back(way.name);
+    return false;
+  });
+  return names;
+}
+
+TEST(DecideTest, OffersWindowsTheirWays) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(windows_offered(false, ""), (Names{"shm", "mpi", "messages"}));
+  EXPECT_EQ(windows_offered(false, "window=messages"), (Names{"messages", "shm", "mpi"}));
+  EXPECT_EQ(windows_offered(true, ""), (Names{"peer", "host_staged"}));
+  EXPECT_EQ(windows_offered(true, "window=nccl"), (Names{"nccl", "peer", "host_staged"}));
 }
 
 }  // namespace

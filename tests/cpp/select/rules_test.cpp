@@ -87,16 +87,16 @@ TEST(Route, FollowsTheSetting) {
 
 TEST(Route, ChoosesRoutesOfCudaTensorsApart) {
   const RouteSetting setting("all_reduce:0-64k=host_staged,all_reduce=ring,cuda=nccl");
-  EXPECT_EQ(Rules().gpu_route(all_reduce(100), 4), "host_staged");
-  EXPECT_EQ(Rules().gpu_route(all_reduce(65536), 4), "nccl");
+  EXPECT_EQ(Rules().gpu_route({{all_reduce(100)}}, 4), "host_staged");
+  EXPECT_EQ(Rules().gpu_route({{all_reduce(65536)}}, 4), "nccl");
   EXPECT_EQ(chosen(all_reduce(100), 4, true).name, "ring");
-  EXPECT_EQ(Rules().gpu_route(all_reduce(100), 4), "host_staged");
+  EXPECT_EQ(Rules().gpu_route({{all_reduce(100)}}, 4), "host_staged");
 }
 
 TEST(Route, NamesAProtocolBehindARoute) {
   const RouteSetting setting("all_reduce:0-64k=peer/ll128,cuda=peer");
   const Rules rules;
-  EXPECT_EQ(rules.gpu_route(all_reduce(100), 4), "peer");
+  EXPECT_EQ(rules.gpu_route({{all_reduce(100)}}, 4), "peer");
   EXPECT_EQ(rules.gpu_protocol(all_reduce(100), 4, "peer"), "ll128");
   EXPECT_EQ(rules.gpu_protocol(all_reduce(100), 4, "host_staged"), "");  // which goes in its place
   EXPECT_EQ(rules.gpu_protocol(all_reduce(65536), 4, "peer"), "");
@@ -105,7 +105,7 @@ TEST(Route, NamesAProtocolBehindARoute) {
 TEST(Route, NamesAProtocolOfSharedMemory) {
   const RouteSetting setting("all_reduce:0-64k=shm/two_steps,all_reduce=shm");
   World world{.ranks = 4};
-  world.native = {{"shm", [](const Call&) { return true; }, true, true}};
+  world.native = {{"shm", [](const Call&) { return true; }, /*finishes_reductions=*/true}};
   EXPECT_EQ(decide(all_reduce(100), world, Rules()).protocol, "two_steps");
   EXPECT_EQ(decide(all_reduce(65536), world, Rules()).protocol, "");
 }
@@ -148,7 +148,7 @@ TEST(Route, TunedRulesComeAfterThoseOfTheSetting) {
   Operation broadcast = all_reduce(100);
   broadcast.kind = OpKind::kBroadcast;
   EXPECT_EQ(Rules().tuned_gpu_route(broadcast, 2), "peer");
-  EXPECT_EQ(Rules().gpu_route(broadcast, 2), "");  // the other routes serve where it cannot
+  EXPECT_EQ(Rules().gpu_route({{broadcast}}, 2), "");  // the other routes serve where it cannot
   EXPECT_EQ(Rules().gpu_protocol(broadcast, 2, "peer"), "ll128");
   EXPECT_THROW(set_tuned_rules("all_reduce=fastest"), Error);
   EXPECT_STREQ(chosen(all_reduce(100), 4, false).reason, kTuned) << "a refused text changes nothing";

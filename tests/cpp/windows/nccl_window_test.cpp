@@ -241,7 +241,7 @@ TEST(NcclWindow, ComesOnlyWhereItIsAskedFor) {
     open_window(communicator, memory.get(), {64, DType::kFloat32}, memory, kPatience, "", &elsewhere);
   });
   for (const std::string& error : errors)
-    EXPECT_TRUE(says(error, "nccl: only ALTORCH_ROUTE=window=nccl asks for it")) << error;
+    EXPECT_TRUE(says(error, "nccl: only where ALTORCH_ROUTE names it")) << error;
 }
 
 }  // namespace

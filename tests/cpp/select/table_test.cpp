@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "select/gpu_defaults.h"
+#include "select/table.h"
 
 #include <gtest/gtest.h>
 
-#include "select/table.h"
+#include <algorithm>
+
+#include "select/gpu_route.h"
 
 namespace altorch {
 namespace {
@@ -25,8 +27,8 @@ Operation bytes_call(OpKind kind, std::int64_t bytes) {
 }
 
 // Of each row: how many calls it serves that no row before it serves.
-TEST(GpuDefaults, NoRowIsBehindOthersThatServeAllOfItsCalls) {
-  const auto rows = gpu_default_rows();
+TEST(Table, NoRowIsBehindOthersThatServeAllOfItsCalls) {
+  const auto rows = rows_on(On::kGpu);
   std::vector<int> first(rows.size());
   for (const int ranks : {2, 3, 4, 8, 9, 16}) {
     for (const bool linked : {false, true}) {
@@ -39,7 +41,7 @@ TEST(GpuDefaults, NoRowIsBehindOthersThatServeAllOfItsCalls) {
             // A row whose route cannot carry the call is passed over: count each route by itself.
             for (const GpuRouteRow* route : gpu_route_rows()) {
               for (std::size_t i = 0; i < rows.size(); ++i) {
-                if (rows[i].route != route || !rows[i].serves(operation, among)) continue;
+                if (rows[i].carrier != route->name || !rows[i].serves(operation, among)) continue;
                 ++first[i];
                 break;
               }
@@ -50,14 +52,14 @@ TEST(GpuDefaults, NoRowIsBehindOthersThatServeAllOfItsCalls) {
     }
   }
   for (std::size_t i = 0; i < rows.size(); ++i)
-    EXPECT_GT(first[i], 0) << "row " << i << " of " << rows[i].route->name;
+    EXPECT_GT(first[i], 0) << "row " << i << " of " << rows[i].carrier;
 }
 
-TEST(GpuDefaults, LimitsAreForWhatARankSends) {
+TEST(Table, LimitsAreForWhatARankSends) {
   const World four = gpu_world(4, /*linked=*/true, /*shared=*/false);
   const auto first = [&](OpKind kind, std::int64_t bytes) -> std::string_view {
-    for (const GpuDefaultRow& row : gpu_default_rows())
-      if (row.serves(bytes_call(kind, bytes), four)) return row.route->name;
+    for (const Row& row : rows_on(On::kGpu))
+      if (!row.is_general() && row.serves(bytes_call(kind, bytes), four)) return row.carrier;
     return "none";
   };
   // A block for each of four ranks.
@@ -71,7 +73,35 @@ TEST(GpuDefaults, LimitsAreForWhatARankSends) {
   Operation uneven = bytes_call(OpKind::kAllGather, 8);
   const std::vector<std::int64_t> counts = {1, 2, 3, 4};
   uneven.output_counts = counts;
-  for (const GpuDefaultRow& row : gpu_default_rows()) EXPECT_FALSE(row.serves(uneven, four));
+  for (const Row& row : rows_on(On::kGpu)) EXPECT_EQ(row.serves(uneven, four), row.is_general());
+}
+
+TEST(Table, EveryRowNamesWhatThereIs) {
+  for (const Row& row : rows_on(On::kHost)) {
+    const bool native = row.kinds == kAllKinds;
+    EXPECT_EQ(algorithm_of(row) == nullptr, native) << row.carrier;
+  }
+  for (const Row& row : rows_on(On::kGpu)) {
+    EXPECT_TRUE(std::ranges::any_of(gpu_route_rows(), [&](const auto* each) {
+      return each->name == row.carrier;
+    })) << row.carrier;
+  }
+  // A route that no row names would never be taken.
+  for (const GpuRouteRow* route : gpu_route_rows()) {
+    EXPECT_TRUE(std::ranges::any_of(rows_on(On::kGpu), [&](const Row& row) {
+      return row.carrier == route->name && row.is_general();
+    })) << route->name;
+  }
+}
+
+TEST(Table, RowsWithLimitsSayWhatMeasuredThem) {
+  for (const On on : {On::kHost, On::kGpu, On::kHostWindow, On::kGpuWindow, On::kLinks}) {
+    for (const Row& row : rows_on(on)) {
+      const bool limited = row.limits.bytes != kUnlimited || row.limits.to_all != kUnlimited;
+      EXPECT_TRUE(!limited || *row.benchmark) << row.carrier;
+      EXPECT_STRNE(row.reason, "") << row.carrier;
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The routes of operations on CUDA tensors: what stands in the way of each, what it serves, how it
+// is opened. A new one is a file that ends with its GpuRouteRow, its name here and in
+// gpu_route.cpp, and the rows of table.cpp that choose it; `altorch explain`, `altorch info` and
+// ALTORCH_ROUTE find it there.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/protocol.h"
+#include "select/world.h"
+
+namespace altorch {
+
+struct GpuSource;     // gpu/gpu_source.h
+struct RouteOpening;  // gpu/route_opening.h
+struct OpenedRoute;   // gpu/route_opening.h
+
+struct GpuRouteRow {
+  std::string_view name;  // as in ALTORCH_ROUTE and in statistics
+  std::string_view fallback_for =
+      {};  // goes where that one is asked for and does not serve; empty: nothing does
+  bool opens_at_once =
+      false;            // with the first call, whichever it is: no graph that is captured can wait for it
+  bool forced = false;  // taken where it serves, whichever route ALTORCH_ROUTE names
+  bool in_rank_order = false;  // reduces in the order of the ranks, whatever the size
+  bool guarded = false;        // does not mark results that are aborted: a guard does (poison_guard.h)
+
+  // Why it cannot serve on this device of this process; among these ranks; this operation: a
+  // clause, or nothing.
+  std::optional<std::string> (*unsupported_on)(const GpuSource& gpus, int device);
+  std::optional<std::string> (*unsupported_among)(const World& world);
+  std::optional<std::string> (*unsupported_to)(const Operation& operation);
+  // Why it cannot go into a CUDA graph this way; by default everything can. `asked`: the protocol
+  // that ALTORCH_ROUTE names, or empty.
+  std::optional<std::string> (*capture_unsupported_reason)(const Operation& operation, const World& world,
+                                                           std::string_view asked) =
+      [](const Operation&, const World&, std::string_view) { return std::optional<std::string>(); };
+  // The largest block of an all_to_all, in bytes, that it carries beside NCCL; null: none.
+  std::size_t (*pair_bytes)(int ranks) = nullptr;
+  // Its protocols, as ALTORCH_ROUTE names them behind its own name; none: it has one way for all.
+  std::vector<std::string_view> (*protocols)() = [] { return std::vector<std::string_view>(); };
+  // What a rank does, as text; `asked`: the protocol that ALTORCH_ROUTE names, or empty.
+  ExplainedProtocol (*explain)(const Operation& operation, const World& world, std::string_view asked);
+  // Throws Error.
+  OpenedRoute (*open)(RouteOpening& opening);
+};
+
+namespace gpu_rows {
+extern const GpuRouteRow alone;  // of one rank
+extern const GpuRouteRow nccl;   // one GPU per rank
+extern const GpuRouteRow peer;   // memory of the ranks' own GPUs, which all of them map
+extern const GpuRouteRow
+    host_staged;  // pinned memory that a node's ranks share; the GPUs drive it themselves
+extern const GpuRouteRow
+    host_relay;  // pinned memory of each rank, carried by MPI or Gloo: any ranks anywhere
+}  // namespace gpu_rows
+
+// All of them; table.h says which comes first for which calls.
+std::span<const GpuRouteRow* const> gpu_route_rows();
+// Its place among them.
+std::size_t index_of(const GpuRouteRow& row);
+
+}  // namespace altorch
