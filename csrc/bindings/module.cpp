@@ -37,6 +37,7 @@
 #include "select/rules.h"
 #include "select/table.h"
 #include "trace/trace_board.h"
+#include "transports/native_collectives.h"
 #include "transports/shm/transport.h"
 #include "windows/windows.h"
 
@@ -495,6 +496,24 @@ PYBIND11_MODULE(_C, module) {
       py::arg("rank") = 0, py::arg("algorithm") = py::none(), py::arg("on_gpus") = false,
       py::arg("nodes") = 1, py::arg("share_gpus") = false, py::arg("linked") = false,
       py::arg("over_mpi") = false);
+  module.def(
+      "shm_protocols",
+      [](const std::string& operation) {
+        const auto names = guarded([&] { return shm_protocols(kind_named(operation)); });
+        return std::vector<std::string>(names.begin(), names.end());
+      },
+      py::arg("operation"), "What ALTORCH_ROUTE may name behind shm/ for an operation.");
+  module.def(
+      "gpu_protocols",
+      [] {
+        py::dict found;
+        for (const GpuRouteRow* row : gpu_route_rows()) {
+          const auto names = row->protocols();
+          found[py::str(std::string(row->name))] = std::vector<std::string>(names.begin(), names.end());
+        }
+        return found;
+      },
+      "The routes of CUDA tensors, and what ALTORCH_ROUTE may name behind each.");
   module.def(
       "links_rows",
       [] {

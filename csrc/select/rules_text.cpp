@@ -81,10 +81,9 @@ void find_native(const std::string& rule, const std::string& text, Rules::Rule& 
   for (const std::string_view name : kNativeNames) {
     if (choice.route != name) continue;
     parsed.native = name;
-    const bool shm =
-        name == kShmCollectives && (parsed.kind == OpKind::kAllReduce || parsed.kind == OpKind::kReduce);
-    parsed.protocol =
-        find_protocol(rule, choice, shm ? std::span(kShmProtocols) : std::span<const std::string_view>());
+    const bool has_protocols = name == kShmCollectives && parsed.kind;
+    parsed.protocol = find_protocol(
+        rule, choice, has_protocols ? shm_protocols(*parsed.kind) : std::span<const std::string_view>());
   }
 }
 

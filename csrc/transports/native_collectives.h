@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string_view>
 
 #include "base/call.h"
@@ -19,8 +20,9 @@ namespace altorch {
 inline constexpr std::string_view kMpiCollectives = "native", kShmCollectives = "shm",
                                   kHierarchicalCollectives = "hierarchical";
 inline constexpr std::array kNativeNames{kMpiCollectives, kShmCollectives, kHierarchicalCollectives};
-// Behind "shm/": how all_reduce and reduce go through memory that the ranks share.
-inline constexpr std::array<std::string_view, 2> kShmProtocols{"one_step", "two_steps"};
+// Behind "shm/": the protocols of all_reduce and reduce; of all_gather, gather, scatter and
+// all_to_all; none of other operations.
+std::span<const std::string_view> shm_protocols(OpKind kind);
 
 class NativeCollectives {
  public:

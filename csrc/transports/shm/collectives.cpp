@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 56;  // of a block: their bytes can be counted
 
-shm::Place place_of(const shm::Segment& segment) {
-  return {segment.size(), static_cast<std::int64_t>(segment.area_bytes()), segment.has_core_each()};
+shm::Place place_of(const shm::Segment& segment, bool reads) {
+  return {segment.size(), static_cast<std::int64_t>(segment.area_bytes()), segment.has_core_each(), reads};
 }
 
 }  // namespace
@@ -30,26 +30,28 @@ ExplainedProtocol ShmCollectives::describe(const Call& call, int ranks, std::str
   shm::Segment segment(nullptr, 0, ranks, shm::Segment::area_bytes(ranks, limit()), count_cores(cores));
   const std::vector<shm::Process> processes(
       static_cast<std::size_t>(ranks));  // which may, as far as is known
-  shm::Job job{
-      .call = call, .segment = &segment, .longest_block = longest_block(call), .processes = processes};
-  const shm::Place place = place_of(segment);
-  const shm::Pattern& pattern = shm::pattern_of(call, place, asked);
-  const std::int64_t steps = pattern.steps(job);
-  ExplainedProtocol said{.steps = pattern.summary};
-  if (call.kind == OpKind::kAllReduce || call.kind == OpKind::kReduce)
-    said = explain_protocol(shm::reduction_protocols(), call, place, asked);
+  const shm::Place place = place_of(segment, /*reads=*/true);
+  const shm::Job job{.call = call,
+                     .segment = &segment,
+                     .longest_block = longest_block(call),
+                     .processes = processes,
+                     .in_place_from = shm::in_place_from(call, place, asked)};
+  const std::int64_t steps = shm::pattern_of(call, place, asked).steps(job);
+  ExplainedProtocol said = shm::explain_pattern(call, place, asked);
   said.steps += "; " + std::to_string(steps) + (steps == 1 ? " step\n" : " steps\n");
   return said;
 }
 
 void ShmCollectives::start(const Call& call, std::uint64_t identity, std::string_view protocol,
                            Request& request) {
-  pattern_ = &shm::pattern_of(call, place_of(segment_), protocol);
+  const shm::Place place = place_of(segment_, !processes_.empty());
+  pattern_ = &shm::pattern_of(call, place, protocol);
   job_ = {.call = call,
           .segment = &segment_,
           .first_step = step_ + 1,
           .longest_block = longest_block(call),
           .processes = processes_,
+          .in_place_from = shm::in_place_from(call, place, protocol),
           .ranks_of_group = ranks_of_group_};
   job_.steps = job_.ranks_tell() ? 1 : pattern_->steps(job_);
   job_.word = shm::word_of(job_);

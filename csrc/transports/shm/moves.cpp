@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How vectors and blocks are moved.
-#include <limits>
 #include <numeric>
 
 #include "transports/shm/pieces.h"
@@ -8,14 +7,7 @@
 namespace altorch::shm {
 namespace {
 
-// From so many bytes on a block is copied once, from where its rank has it. On 32 cores that made
-// all_to_all 1.2 to 2.5 times as fast with 2 to 16 ranks, scatter 1.3 to 5.9 times (64 KiB to 16
-// MiB in all).
-constexpr std::int64_t kInPlace = 32 << 10;
-// The same where several ranks read the memory of one, and wait for its page tables: below 0.7 to
-// 1.0 times as fast.
-constexpr std::int64_t kInPlaceOfOne = 256 << 10;
-// So many bytes of them, by one rank, in a step.
+// So many bytes of blocks in place, read by one rank, in a step.
 constexpr std::int64_t kInPlaceStep = 4 << 20;
 
 // ---- barrier
@@ -64,15 +56,7 @@ void get_of_root(const Job& job, std::int64_t step) {
 
 // ---- blocks: through the areas, piece by piece, or read where they are
 
-std::int64_t in_place_from(const Job& job) {
-  const OpKind kind = job.call.kind;
-  // Of several ranks each would read all blocks, and a root all of them alone: with 4 that takes as
-  // long, or longer.
-  const bool reads_all = job.size() > 2 && (kind == OpKind::kAllGather || kind == OpKind::kGather);
-  if (job.processes.empty() || reads_all) return std::numeric_limits<std::int64_t>::max();
-  return (kind == OpKind::kScatter && job.size() > 2 ? kInPlaceOfOne : kInPlace) / job.element();
-}
-bool is_read_in_place(const Job& job, std::int64_t block) { return block >= in_place_from(job); }
+bool is_read_in_place(const Job& job, std::int64_t block) { return block >= job.in_place_from; }
 std::int64_t in_place_piece(const Job& job) { return kInPlaceStep / job.size() / job.element(); }
 
 // What step `step` moves of a block; `cuts`: into which an area is cut.
@@ -84,7 +68,7 @@ Range now_of(const Job& job, std::int64_t block, int cuts, std::int64_t step) {
 // but one, which they did only after their last read. From then on the owner may abort, and its
 // memory may change: no rank still reads it.
 std::int64_t steps_of_blocks(const Job& job, int cuts) {
-  const std::int64_t through_areas = std::min(job.longest_block, in_place_from(job) - 1);
+  const std::int64_t through_areas = std::min(job.longest_block, job.in_place_from - 1);
   const std::int64_t steps = steps_for(through_areas, piece_elements(job, cuts));
   if (!is_read_in_place(job, job.longest_block)) return steps;
   return std::max(steps, steps_for(job.longest_block, in_place_piece(job)) + 2);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -29,6 +30,8 @@ struct Job {
   std::uint64_t word = 0;  // what the others are told with every step: word_of()
   // By rank, where they may read each other's memory; otherwise empty.
   std::span<const Process> processes = {};
+  // Blocks of so many elements are read where they are; smaller ones go through the areas.
+  std::int64_t in_place_from = std::numeric_limits<std::int64_t>::max();
   // By rank; empty: the same.
   std::span<const int> ranks_of_group = {};
 
@@ -70,6 +73,7 @@ struct Place {
   int ranks;
   std::int64_t area_bytes;  // of a rank, for one step
   bool core_each;           // Segment::has_core_each()
+  bool reads = false;       // whether ranks may read each other's memory (Job::processes)
 };
 
 // How all_reduce and reduce are carried.
@@ -77,8 +81,18 @@ enum class ReductionSteps : std::uint8_t { kOne, kTwo };
 using ReductionProtocol = Protocol<Call, Place, ReductionSteps>;
 std::span<const ReductionProtocol> reduction_protocols();
 
-// `asked`: one of kShmProtocols, or empty.
+// How all_gather, gather, scatter and all_to_all move a block: each for itself, so that one call
+// may do both.
+enum class BlockMove : std::uint8_t { kInPlace, kAreas };
+using BlockProtocol = Protocol<Call, Place, BlockMove>;
+std::span<const BlockProtocol> block_protocols();
+
+// `asked`: one of shm_protocols(), or empty.
 const Pattern& pattern_of(const Call& call, const Place& place, std::string_view asked);
+// Job::in_place_from.
+std::int64_t in_place_from(const Call& call, const Place& place, std::string_view asked);
+// For people; its steps are the pattern's.
+ExplainedProtocol explain_pattern(const Call& call, const Place& place, std::string_view asked);
 
 // agreement.cpp. The largest block, or, where the blocks must agree, a hash of them that is odd; of
 // even ones twice the count.

@@ -5,7 +5,7 @@ al                 altorch as it chooses
 al:host_staged     altorch over that route of CUDA tensors (nccl, peer, host_staged, host_relay)
 al:peer/ll128      altorch over that protocol of a route, where it can carry the call
 al:ring            altorch by that algorithm, for CPU tensors, where an operation has it (`altorch algorithms`)
-al:shm/two_steps   the same through the memory that ranks share, for CPU tensors: all_reduce and reduce
+al:shm/two_steps   the same by a protocol of the memory that ranks share (`altorch explain` names them)
 al:untuned         altorch without the file of ALTORCH_TUNED
 al:messages        altorch without shared memory, for CPU tensors: messages between all ranks
 al:max_ctas=4      altorch with that option (of nccl, too)
@@ -35,7 +35,6 @@ MOVE_NOTHING = ("fake", "recorded")
 MESSAGES, UNTUNED = "messages", "untuned"
 SYMMETRIC = "symm"
 BACKENDS = ("al", "gloo", "nccl", SYMMETRIC, *MOVE_NOTHING)
-REDUCTIONS = ("all_reduce", "reduce")  # which have protocols over shared memory
 # What torch's gloo has for CUDA tensors.
 GLOO_ON_GPUS = ("all_reduce", "all_gather", "broadcast", "barrier")
 _FAKE = "torch.testing._internal.distributed.fake_pg"
@@ -123,9 +122,9 @@ def has_algorithm(operation: str, name: str) -> bool:
 
     native, _, protocol = name.partition("/")
     if native in ("native", "shm"):
-        if protocol:
-            return native == "shm" and operation in REDUCTIONS
-        return operation != "send_recv"
+        if operation == "send_recv":
+            return False
+        return not protocol or (native == "shm" and protocol in extension().shm_protocols(operation))
     return any((row["op"], row["name"]) == (operation, name) for row in extension().algorithms())
 
 

@@ -97,14 +97,20 @@ double value_at(DType dtype, const Bytes& bytes, std::size_t i) {
   return reference::decode_half(dtype, reference::get<std::uint16_t>(bytes.data(), i));
 }
 
+// The same ranks, by a protocol that is drawn; empty: none is named.
+Member by_drawn_protocol(const Member& me, Draw& draw, OpKind kind) {
+  const auto names = shm_protocols(kind);
+  const auto drawn = static_cast<std::size_t>(draw.upto(static_cast<std::int64_t>(names.size())));
+  return {me.collectives, me.rank, me.size, drawn < names.size() ? names[drawn] : ""};
+}
+
 void reduces_right(const Member& me, Draw& draw) {
   const DType dtype = std::array{DType::kFloat32, DType::kInt16, DType::kBFloat16}[draw.random() % 3];
   const std::int64_t count = draw.count();
   const auto seed = static_cast<unsigned>(draw.random());
   const int root = static_cast<int>(draw.upto(me.size - 1));
   const bool to_all = draw.upto(2) > 0;
-  constexpr std::array<std::string_view, 3> kAsked{"", "one_step", "two_steps"};
-  const Member asked{me.collectives, me.rank, me.size, kAsked[draw.random() % kAsked.size()]};
+  const Member asked = by_drawn_protocol(me, draw, OpKind::kReduce);
   std::vector<double> sum(static_cast<std::size_t>(count));
   for (int rank = 0; rank < me.size; ++rank) {
     const Bytes theirs = small_integers(dtype, count, seed + static_cast<unsigned>(rank));
@@ -143,7 +149,7 @@ void moves_right(const Member& me, Draw& draw) {
   Call call{OpKind::kAllToAll, DType::kUInt8, ReduceOp::kSum, 0, input.data(), output.data()};
   call.input_counts = to;
   call.output_counts = from;
-  run(me, call);
+  run(by_drawn_protocol(me, draw, call.kind), call);
   conformance::expect(output == expected, "an uneven all_to_all is wrong");
 }
 
@@ -165,7 +171,7 @@ void gathers_right(const Member& me, Draw& draw) {
   Call call{kind, DType::kUInt8, ReduceOp::kSum, root, scatters ? all.data() : own.data(), output.data()};
   call.count = static_cast<std::int64_t>(own.size());
   if (has_all) (scatters ? call.input_counts : call.output_counts) = counts;
-  run(me, call);
+  run(by_drawn_protocol(me, draw, kind), call);
   conformance::expect(!(scatters || has_all) || output == expected, "uneven blocks are wrong");
 }
 
@@ -484,9 +490,16 @@ TEST(ShmCollectives, CompareEvenBlocksWithUnevenOnes) {
 }
 
 TEST(ShmCollectives, HaveTheProtocolsThatAreNamed) {
-  for (const auto& row : reduction_protocols()) EXPECT_TRUE(std::ranges::count(kShmProtocols, row.name));
-  for (const std::string_view name : kShmProtocols)
-    EXPECT_TRUE(std::ranges::count(reduction_protocols(), name, &ReductionProtocol::name));
+  using Names = std::vector<std::string_view>;
+  const auto names = [](OpKind kind) {
+    const auto found = shm_protocols(kind);
+    return Names(found.begin(), found.end());
+  };
+  EXPECT_EQ(names(OpKind::kAllReduce), names_of(reduction_protocols()));
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kGather, OpKind::kScatter, OpKind::kAllToAll})
+    EXPECT_EQ(names(kind), names_of(block_protocols())) << name_of(kind);
+  for (const OpKind kind : {OpKind::kReduceScatter, OpKind::kBroadcast, OpKind::kScan, OpKind::kBarrier})
+    EXPECT_EQ(names(kind), Names()) << name_of(kind);
 }
 
 TEST(ShmCollectives, SayWhatHappens) {
@@ -504,6 +517,12 @@ TEST(ShmCollectives, SayWhatHappens) {
   EXPECT_EQ(large.others[0].second, "the vector is larger than what a rank shows in one step");
   call.kind = OpKind::kBroadcast;
   EXPECT_EQ(ShmCollectives::describe(call, 4, "one_step").name, "");
+  call.kind = OpKind::kAllToAll;
+  EXPECT_EQ(ShmCollectives::describe(call, 4, {}).name, "in_place");
+  EXPECT_EQ(ShmCollectives::describe(call, 4, "areas").name, "areas");
+  call.count = 4;
+  EXPECT_EQ(ShmCollectives::describe(call, 4, {}).name, "areas");
+  EXPECT_EQ(ShmCollectives::describe(call, 4, "in_place").name, "in_place");
 }
 
 }  // namespace
