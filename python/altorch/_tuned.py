@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The file of `altorch tune`: what it says, whether it holds here, and how the engine gets it.
 
-    {"altorch_tuned": 1, "altorch": "0.1.0", "machine": {"cpu": "...", "cores": 2}, "measured": {...},
-     "rules": [{"operation": "all_reduce", "ranks": 2, "from": 16384, "below": 131072,
+    {"altorch_tuned": 1, "altorch": "0.1.0", "machine": {"cpu": "...", "cores": 2, "gpus": [...]}, "measured": {...},
+     "rules": [{"operation": "all_reduce", "device": "cpu", "ranks": 2, "from": 16384, "below": 131072,
                 "choice": "shm/one_step", "gain": 1.21}]}
 
 Sizes are bytes of a rank's larger buffer, as ALTORCH_ROUTE counts them; `gain` is the default's time over the choice's.
+A machine has "gpus" only in a file with choices for CUDA tensors.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def read(path: Path) -> dict[str, Any]:
     rules = document.get("rules")
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         raise ValueError("'rules' is no list of rules")
-    here, there = machine(), document.get("machine")
+    there = document.get("machine")
+    here = machine(on_gpus=isinstance(there, dict) and "gpus" in there)
     if there != here:
         raise ValueError(f"it was measured on {_words(there)}, this is {_words(here)}; tune again")
     return document
@@ -90,11 +92,22 @@ def as_text(document: dict[str, Any]) -> str:
     return ",".join(_rule(number, rule) for number, rule in enumerate(document["rules"], 1))
 
 
-def machine() -> dict[str, Any]:
+def machine(on_gpus: bool = False) -> dict[str, Any]:
     """What a file must have been measured on."""
     from altorch.bench.rows import cpu_model
 
-    return {"cpu": cpu_model(), "cores": os.cpu_count()}
+    found: dict[str, Any] = {"cpu": cpu_model(), "cores": os.cpu_count()}
+    return found | {"gpus": _gpus()} if on_gpus else found
+
+
+def _gpus() -> list[str]:
+    """Of the machine, whichever of them this process sees. The driver is asked, and CUDA is not started."""
+    models = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with contextlib.suppress(OSError):
+            lines = path.read_text(errors="replace").splitlines()
+            models += [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    return models
 
 
 def _rule(number: int, rule: dict[str, Any]) -> str:
@@ -112,7 +125,8 @@ def _rule(number: int, rule: dict[str, Any]) -> str:
 def _words(found: object) -> str:
     if not isinstance(found, dict):
         return "an unknown machine"
-    return f"{found.get('cores')} cores of {found.get('cpu')}"
+    gpus = f" with the GPUs {found['gpus']}" if "gpus" in found else ""
+    return f"{found.get('cores')} cores of {found.get('cpu')}{gpus}"
 
 
 def _reason(error: Exception) -> str:

@@ -14,6 +14,7 @@ from harness import Cluster, backend_under_test
 from test_cli import altorch, document
 
 from altorch import _tuned
+from altorch._extension import extension
 from altorch._version import __version__
 from altorch.bench import tuning
 from altorch.bench.unfinished import Unfinished
@@ -58,6 +59,36 @@ def test_what_is_measured_becomes_a_file_that_is_loaded(tmp_path):
     assert document("tune", "--ranks", "2", *sizes, "--out", str(out))["rules"][-1]["ranks"] == 4
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
+def test_routes_of_cuda_tensors_are_measured(tmp_path):
+    out = tmp_path / "tuned.json"
+    asked = [
+        "all_reduce",
+        "broadcast",
+        "--device",
+        "cuda",
+        "--sizes",
+        "1K,1M",
+        "--budget",
+        "4",
+        "--passes",
+        "1",
+    ]
+    said = altorch("tune", "--ranks", "2", *asked, "--out", str(out))
+    assert "written:" in said, said
+    assert all(rule["device"] == "cuda" for rule in _tuned.read(out)["rules"])
+    # What it says of CUDA tensors stays where CPU tensors are measured.
+    on_gpus = TWO_STEPS | {"device": "cuda", "choice": "host_relay"}
+    out.write_text(json.dumps(content(on_gpus, machine=_tuned.machine(on_gpus=True))))
+    sizes = ["--sizes", "1K", "--budget", "1", "--passes", "1"]
+    rules = document("tune", "all_reduce", "--ranks", "2", *sizes, "--out", str(out))["rules"]
+    assert on_gpus in rules
+    env = {"ALTORCH_TUNED": str(out)}
+    found = document("explain", "all_reduce", "--device", "cuda", "--bytes", "1K", env=env)
+    assert (found["route"], found["reason"]) == ("host_relay", "ALTORCH_TUNED")
+
+
 def test_a_run_that_was_stopped_is_resumed(tmp_path):
     out, sizes = tmp_path / "tuned.json", ["--sizes", "1K,64K", "--budget", "1", "--passes", "2"]
     kept = tmp_path / "tuned.json.unfinished"
@@ -66,6 +97,7 @@ def test_a_run_that_was_stopped_is_resumed(tmp_path):
         "sizes": [1024, 65536],
         "passes": 2,
         "ranks": 2,
+        "device": "cpu",
         "machine": _tuned.machine(),
         "altorch": __version__,
     }
@@ -89,7 +121,7 @@ def test_a_run_that_was_stopped_is_resumed(tmp_path):
     ]
     cut = [row(0, 65536, "al", 7e6), row(0, 65536, "al:shm/one_step", 1e6)]  # stopped before the third
     kept.write_text("".join(json.dumps(line) + "\n" for line in [asked, *done, *cut]))
-    rules = document("tune", "--resume", "--ranks", "2", *sizes, "--out", str(out))["rules"]
+    rules = document("tune", "all_reduce", "--resume", "--ranks", "2", *sizes, "--out", str(out))["rules"]
     small = [rule for rule in rules if rule["from"] <= 1024]
     assert [(rule["choice"], rule["gain"]) for rule in small] == [("shm/two_steps", 7.0)]
     assert not [rule for rule in rules if rule["choice"] == "shm/one_step" and rule["gain"] > 6]
@@ -97,7 +129,7 @@ def test_a_run_that_was_stopped_is_resumed(tmp_path):
     # Of another run: it stays, and nothing is measured.
     kept.write_text(json.dumps(asked | {"ranks": 3}) + "\n")
     before = out.read_text()
-    altorch("tune", "--resume", "--ranks", "2", *sizes, "--out", str(out), status=None)
+    altorch("tune", "all_reduce", "--resume", "--ranks", "2", *sizes, "--out", str(out), status=None)
     assert kept.exists() and out.read_text() == before
 
 
@@ -168,6 +200,35 @@ def test_what_a_file_changes_is_printed(tmp_path):
     assert "no protocol of shm" in altorch("tune", "--diff", "--out", str(path), status=2)
 
 
+def test_what_is_tried_is_what_there_is():
+    for operation in tuning.OPERATIONS["cpu"]:
+        assert tuning.choices("cpu", operation) in (
+            ["shm/one_step", "shm/two_steps"],
+            ["shm/in_place", "shm/areas"],
+        )
+    tried = tuning.choices("cuda", "all_reduce")
+    assert {"nccl", "host_staged", "peer/ll128"} <= set(tried) and "peer/norm" not in tried
+    assert tuning.choices("cuda", "all_reduce", shared_gpus=True) == ["host_staged", "host_relay"]
+    rules = [
+        {"operation": name, "ranks": 2, "from": 0, "below": 8, "choice": choice}
+        for device, names in tuning.OPERATIONS.items()
+        for name in names
+        for choice in tuning.choices(device, name)
+    ]
+    extension().set_tuned_rules(_tuned.as_text({"rules": rules}))  # refuses what there is not
+    extension().set_tuned_rules("")
+
+
+def test_choices_for_gpus_hold_with_the_gpus_that_they_were_measured_on(tmp_path, monkeypatch):
+    on_gpus = TWO_STEPS | {"device": "cuda", "choice": "peer/ll"}
+    monkeypatch.setattr(_tuned, "_gpus", lambda: ["NVIDIA H200"])
+    path = file_of(tmp_path, on_gpus, machine=_tuned.machine(on_gpus=True))
+    assert _tuned.read(path)["rules"] == [on_gpus]
+    monkeypatch.setattr(_tuned, "_gpus", lambda: ["NVIDIA H100"])
+    with pytest.raises(ValueError, match=r"with the GPUs \['NVIDIA H200'\], this is .* \['NVIDIA H100'\]"):
+        _tuned.read(path)
+
+
 def test_the_command_line_is_refused_in_a_sentence():
     for arguments in (
         ["gather"],
@@ -175,6 +236,8 @@ def test_the_command_line_is_refused_in_a_sentence():
         ["--passes", "0"],
         ["--budget", "nan"],
         ["--ranks", "1"],
+        ["broadcast"],
+        *([["--device", "cuda"]] if not torch.cuda.is_available() else []),
         ["--out", "/nowhere/x"],
     ):
         assert "altorch tune:" in altorch("tune", *arguments, status=2)

@@ -11,8 +11,26 @@ from altorch.bench.rows import Row
 # A choice is taken where it is at least so much faster than the default, in every pass, by the 10th
 # percentile and by the median: less is noise.
 MARGIN = 1.05
-# What ALTORCH_ROUTE can name beside the default, for CPU tensors of ranks on one node.
-CHOICES = {"all_reduce": ("shm/one_step", "shm/two_steps")}
+# Not all_to_all: ranks know different sizes of it, and a rule for all sizes is seldom right.
+OPERATIONS = {
+    "cpu": ("all_reduce", "all_gather"),
+    "cuda": ("all_reduce", "all_gather", "reduce_scatter", "broadcast"),
+}
+# Of a route, what carries whole vectors or blocks of any kind of call.
+_NOT_TRIED = ("norm", "pairs", "messages")
+
+
+def choices(device: str, operation: str, shared_gpus: bool = False) -> list[str]:
+    """What ALTORCH_ROUTE can name beside the default, for ranks of one node."""
+    from altorch._extension import extension
+
+    if device == "cpu":
+        return [f"shm/{name}" for name in extension().shm_protocols(operation)]
+    if shared_gpus:
+        return ["host_staged", "host_relay"]
+    routes = extension().gpu_protocols()
+    peer = [f"peer/{name}" for name in routes["peer"] if name not in _NOT_TRIED]
+    return ["nccl", "host_staged", "host_relay", "peer", *peer]
 
 
 class Rule(NamedTuple):
@@ -22,6 +40,7 @@ class Rule(NamedTuple):
     below: int
     choice: str
     gain: float  # the default's median over that of the choice, the least of all passes and sizes
+    device: str = "cpu"
 
 
 def faster(passes: Sequence[Iterable[Row]]) -> dict[tuple[str, int], tuple[str, float]]:
@@ -46,7 +65,10 @@ def sizes_of(passes: Sequence[Iterable[Row]], operation: str) -> list[int]:
 
 
 def rules_of(
-    chosen: dict[tuple[str, int], tuple[str, float]], measured: dict[str, list[int]], ranks: int
+    chosen: dict[tuple[str, int], tuple[str, float]],
+    measured: dict[str, list[int]],
+    ranks: int,
+    device: str = "cpu",
 ) -> list[Rule]:
     """Neighbouring sizes of one choice as one rule. It ends half-way, by the logarithm, to a size with another."""
     rules = []
@@ -65,7 +87,7 @@ def rules_of(
             least = min(least, gain)
             if after != choice:
                 below = _between(size, ordered[place + 1]) if place + 1 < len(ordered) else size + 1
-                rules.append(Rule(operation, ranks, begin, below, choice, round(least, 3)))
+                rules.append(Rule(operation, ranks, begin, below, choice, round(least, 3), device))
     return rules
 
 
@@ -77,11 +99,12 @@ def document(rules: Sequence[Rule], run: dict[str, Any]) -> dict[str, Any]:
     return {
         "altorch_tuned": _tuned.FORMAT,
         "altorch": __version__,
-        "machine": _tuned.machine(),
+        "machine": _tuned.machine(on_gpus=run["device"] == "cuda"),
         "measured": {name: run[name] for name in ("date", "torch", "command", "load_before") if name in run},
         "rules": [
             {
                 "operation": rule.operation,
+                "device": rule.device,
                 "ranks": rule.ranks,
                 "from": rule.begin,
                 "below": rule.below,

@@ -35,6 +35,7 @@ def show(path: Path, as_json: bool) -> int:
     rows = [
         [
             change["operation"],
+            change["device"],
             str(change["ranks"]),
             f"{human_bytes(change['from'])} to {human_bytes(change['below'])}",
             change["default"],
@@ -43,7 +44,9 @@ def show(path: Path, as_json: bool) -> int:
         ]
         for change in changes
     ]
-    print_table(f"What {path} changes", ["operation", "ranks", "sizes", "default", "choice", "gain"], rows)
+    print_table(
+        f"What {path} changes", ["operation", "device", "ranks", "sizes", "default", "choice", "gain"], rows
+    )
     return 0
 
 
@@ -53,6 +56,7 @@ def _change(rule: dict[str, Any]) -> dict[str, Any]:
     gain = rule.get("gain")
     return {
         **{name: rule[name] for name in ("operation", "ranks", "from", "below")},
+        "device": "cuda" if rule.get("device") == "cuda" else "cpu",
         "default": ", then ".join(names),
         "choice": rule["choice"],
         "gain": gain if isinstance(gain, float) and 0 < gain < 1e6 else None,
@@ -64,5 +68,12 @@ def _default(rule: dict[str, Any], size: int) -> str:
 
     if not 1 <= rule["ranks"] <= _MOST_RANKS:
         return "?"
-    found = extension().explain(rule["operation"], "float32", size, rule["ranks"])
+    if rule.get("device") == "cuda":
+        return "as chosen"  # which depends on the links between the GPUs
+    found = extension().explain(rule["operation"], "float32", _block(rule, size), rule["ranks"])
     return chosen(found, "algorithm")
+
+
+def _block(rule: dict[str, Any], size: int) -> int:
+    """What `explain` counts: the tensor, or one block."""
+    return size // rule["ranks"] if rule["operation"] in ("all_gather", "reduce_scatter") else size

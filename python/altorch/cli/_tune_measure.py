@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from altorch.cli._output import Progress, human_bytes, parse_bytes, print_json, print_table
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from altorch.bench.sweep import Job, Sweep
     from altorch.bench.tuning import Rule
     from altorch.bench.unfinished import Cell, Unfinished
-
-OPERATIONS = ("all_reduce",)
 
 
 def sizes_of(arguments: argparse.Namespace) -> list[int]:
@@ -34,19 +32,20 @@ def measure(arguments: argparse.Namespace) -> int:
     from altorch.bench import process_group, rows, tuning
     from altorch.bench.sweep import Sweep
 
-    device = process_group.join("cpu")
+    device = process_group.join(arguments.device)
     ranks, first = dist.get_world_size(), dist.get_rank() == 0
-    nodes: list[object] = [None] * ranks
-    dist.all_gather_object(nodes, platform.node())
-    if len(set(nodes)) > 1:
+    places: list[object] = [None] * ranks
+    dist.all_gather_object(places, (platform.node(), device.index))
+    shared_gpus = len(set(places)) < ranks
+    if len({place[0] for place in cast("list[tuple[str, int]]", places)}) > 1:
         process_group.leave()
         if first:
             print("altorch tune: the ranks are on several nodes; what it tries is for one", file=sys.stderr)
         return 2
     sizes = sizes_of(arguments)
     plans = {
-        name: ["al", *(f"al:{choice}" for choice in tuning.CHOICES[name])]
-        for name in arguments.operations or OPERATIONS
+        name: ["al", *(f"al:{choice}" for choice in tuning.choices(arguments.device, name, shared_gpus))]
+        for name in arguments.operations or tuning.OPERATIONS[arguments.device]
     }
     seconds = arguments.budget / (sum(map(len, plans.values())) * len(sizes) * arguments.passes)
     unfinished = _begin(arguments, plans, ranks) if first else None
@@ -73,8 +72,9 @@ def measure(arguments: argparse.Namespace) -> int:
     if unfinished:
         passes = unfinished.passes(arguments.passes)
         measured_sizes = {name: tuning.sizes_of(passes, name) for name in plans}
-        rules = tuning.rules_of(tuning.faster(passes), measured_sizes, ranks)
-        document = tuning.document(rules, rows.where("altorch"))
+        rules = tuning.rules_of(tuning.faster(passes), measured_sizes, ranks, arguments.device)
+        run = rows.where("altorch", arguments.device) | {"device": arguments.device}
+        document = tuning.document(rules, run)
         status = _write(arguments, document, list(plans), ranks)
         if status == 0:
             unfinished.end()
@@ -113,7 +113,8 @@ def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: in
         "sizes": sizes_of(arguments),
         "passes": arguments.passes,
         "ranks": ranks,
-        "machine": _tuned.machine(),
+        "device": arguments.device,
+        "machine": _tuned.machine(on_gpus=arguments.device == "cuda"),
         "altorch": __version__,
     }
     found = Unfinished(arguments.out, asked)
@@ -142,11 +143,14 @@ def _write(
         if arguments.out.exists():
             before = _tuned.read(arguments.out)
             _tuned.as_text(before)
+            measured = {(arguments.device, ranks, name) for name in operations}
             rules += [
                 rule
                 for rule in before["rules"]
-                if rule["ranks"] != ranks or rule["operation"] not in operations
+                if (rule.get("device", "cpu"), rule["ranks"], rule["operation"]) not in measured
             ]
+            if "gpus" in before["machine"]:  # some of these are for CUDA tensors
+                document["machine"] = before["machine"]
     except (OSError, ValueError) as error:
         print(f"altorch tune: {arguments.out} is written anew: {error}", file=sys.stderr)
     try:

@@ -6,9 +6,11 @@
     ALTORCH_TUNED=altorch-tuned.json altorch bench all_reduce --ranks 4 --against al:untuned
     altorch tune --diff --out altorch-tuned.json                  what the file changes, and what that has gained
 
+    torchrun --nproc-per-node 2 -m altorch tune --device cuda     the same for CUDA tensors
+
 A choice must be 5 % faster than the default in every pass, else the default stays. What --out says of other numbers
-of ranks is kept. ALTORCH_ROUTE comes before the file. So far: all_reduce of CPU tensors, ranks on one node; for the
-others, and on GPUs, `altorch bench --against al:...` compares, and ALTORCH_ROUTE says what to take.
+of ranks, or of the other device, is kept. ALTORCH_ROUTE comes before the file. The ranks are on one node. For the other
+operations `altorch bench --against al:...` compares, and ALTORCH_ROUTE says what to take.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ import os
 import sys
 from pathlib import Path
 
+from altorch.bench.tuning import OPERATIONS
 from altorch.cli import _ranks, _tune_measure
-from altorch.cli._tune_measure import OPERATIONS
 
 SUMMARY = "Measure routes and protocols on this machine, and write which are faster than the defaults."
-_LAUNCHED = ("sizes", "budget", "passes")
+_LAUNCHED = ("sizes", "budget", "passes", "device")
 _FLAGS = ("json", "resume")
 
 
@@ -30,8 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "operations", nargs="*", metavar="OPERATION", help=f"default: {', '.join(OPERATIONS)}"
+        "operations",
+        nargs="*",
+        metavar="OPERATION",
+        help=f"default: {', '.join(OPERATIONS['cpu'])}; of CUDA tensors {', '.join(OPERATIONS['cuda'])}",
     )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: %(default)s")
     parser.add_argument(
         "--sizes", default="1K,2K,4K,8K,16K,32K,64K,128K,256K,512K,1M,4M", help="bytes (default: %(default)s)"
     )
@@ -80,9 +86,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _problem(arguments: argparse.Namespace) -> str:
+    known = OPERATIONS[arguments.device]
     for name in arguments.operations:
-        if name not in OPERATIONS:
-            return f"'{name}' is none of {', '.join(OPERATIONS)}"
+        if name not in known:
+            return f"'{name}' is none of {', '.join(known)}"
+    if arguments.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            return "torch finds no GPU here; leave out --device cuda"
     try:
         sizes = _tune_measure.sizes_of(arguments)
     except (ValueError, OverflowError) as error:
