@@ -34,6 +34,7 @@
 #include "reduction/reduce.h"
 #include "rendezvous/shared_memory.h"
 #include "runtime/callback_thread.h"
+#include "select/costs.h"
 #include "select/rules.h"
 #include "select/table.h"
 #include "trace/trace_board.h"
@@ -482,6 +483,22 @@ PYBIND11_MODULE(_C, module) {
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
   module.def("set_tuned_rules", &set_tuned_rules, py::arg("rules"),
              "Rules of `altorch tune`, in the syntax of ALTORCH_ROUTE, for groups made from now on.");
+  module.def(
+      "set_tuned_costs",
+      [](const std::vector<std::tuple<bool, std::string, int, std::vector<std::pair<std::int64_t, double>>>>&
+             found) {
+        guarded([&] {
+          std::vector<CostRow> rows;
+          for (const auto& [on_gpu, operation, ranks, points] : found) {
+            kind_named(operation);
+            CostRow row{on_gpu ? On::kGpu : On::kHost, operation, ranks, {}};
+            for (const auto& [bytes, us] : points) row.points.push_back({bytes, us});
+            rows.push_back(std::move(row));
+          }
+          set_tuned_costs(std::move(rows));
+        });
+      },
+      py::arg("rows"), "Times of `altorch tune`: on a GPU or not, operation, ranks, pairs of bytes and us.");
   module.def(
       "explain",
       [](const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,

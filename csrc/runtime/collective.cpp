@@ -9,6 +9,7 @@
 #include "reduction/reduce.h"
 #include "runtime/buffer_overlap.h"
 #include "runtime/fingerprint.h"
+#include "select/costs.h"
 
 namespace altorch {
 namespace {
@@ -65,6 +66,16 @@ void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   }
   if (staged_) memory_->staging.next(piece_);
   start_piece();
+}
+
+double Collective::estimate(const Operation& operation) const {
+  if (world_.ranks < 2) return 0;
+  const Route route = decide(operation, world_, rules_);
+  if (hierarchical_ && route.name == HierarchicalCollectives::kName) return hierarchical_->cost(operation);
+  if (route.native != kNoNative) return measured_seconds(On::kHost, operation, world_.ranks);
+  const std::int64_t bytes = payload_bytes(operation, world_.ranks);
+  const std::int64_t counted = has_blocks(operation.kind) ? bytes / world_.ranks : bytes;
+  return route.algorithm->cost(world_.ranks, static_cast<double>(counted), CostModel());
 }
 
 void Collective::set_input_apart() {

@@ -37,6 +37,9 @@ class Collective {
   // As NativeCollectives.
   WaitTarget wait_target() { return phase_ == Phase::kNative ? native().wait_target() : WaitTarget(); }
   const Route& route() const { return route_; }
+  // Seconds that a call would take, by measured rows (select/costs.h) and, for messages, the cost
+  // model. Any thread.
+  double estimate(const Operation& operation) const;
 
  private:
   enum class Phase { kIdle, kAgreement, kNative, kSchedule };

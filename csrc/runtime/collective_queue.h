@@ -26,6 +26,7 @@ class CollectiveQueue {
   CollectiveQueue(Group& group, Watchdog& watchdog, Links& links);
 
   const Rules& rules() const { return rules_; }
+  const Collective& collective() const { return collective_; }
   // True: no collective is in flight. The caller then has the next place, and must call
   // run_inline() or try_inline().
   bool reserve();

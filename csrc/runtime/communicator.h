@@ -76,6 +76,9 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   // What ALTORCH_ROUTE and ALTORCH_TUNED said when the group was made.
   const Rules& rules() const { return collectives_.rules(); }
 
+  // Seconds that a collective on host memory would take; it is not run.
+  double estimate(const Operation& operation) const { return collectives_.collective().estimate(operation); }
+
   // Advances everything in flight. True while something is in flight. Called by the progress thread
   // and by waiting threads.
   bool drive(Driven& found);

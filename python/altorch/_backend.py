@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from altorch import _launcher, _tuned
+from altorch import _launcher, _time_estimate, _tuned
 from altorch._extension import extension, own_process
 from altorch._version import __version__
 
@@ -83,6 +83,7 @@ def create(backend_options: Any, options: Any) -> Any:
 
     compiled = extension()
     _install_objects()
+    _time_estimate.install()
     _tuned.apply()
     if options is None:
         options = compiled.Options()

@@ -3,7 +3,8 @@
 
     {"altorch_tuned": 1, "altorch": "0.1.0", "machine": {"cpu": "...", "cores": 2, "gpus": [...]}, "measured": {...},
      "rules": [{"operation": "all_reduce", "device": "cpu", "ranks": 2, "from": 16384, "below": 131072,
-                "choice": "shm/one_step", "gain": 1.21}]}
+                "choice": "shm/one_step", "gain": 1.21}],
+     "costs": [{"operation": "all_reduce", "device": "cpu", "ranks": 2, "us": [[1024, 4.2], [65536, 19.5]]}]}
 
 Sizes are bytes of a rank's larger buffer, as ALTORCH_ROUTE counts them; `gain` is the default's time over the choice's.
 A machine has "gpus" only in a file with choices for CUDA tensors.
@@ -41,10 +42,13 @@ def apply() -> None:
     if path == _applied[0]:
         return
     try:
-        rules = as_text(read(Path(path))) if path else ""
+        document = read(Path(path)) if path else {"rules": []}
+        rules, costs = as_text(document), costs_of(document)
+        extension().set_tuned_costs(costs)  # refuses what does not hold, and changes nothing then
         extension().set_tuned_rules(rules)
     except (OSError, ValueError, RuntimeError) as error:
-        rules = ""
+        rules, costs = "", []
+        extension().set_tuned_costs(costs)
         extension().set_tuned_rules(rules)
         # With -W error the other ranks would wait for one that does not come.
         with contextlib.suppress(RuntimeWarning):
@@ -53,7 +57,7 @@ def apply() -> None:
                 RuntimeWarning,
                 stacklevel=2,
             )
-    _applied = (path, rules)
+    _applied = (path, rules + (json.dumps(costs) if costs else ""))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -90,6 +94,23 @@ def read(path: Path) -> dict[str, Any]:
 def as_text(document: dict[str, Any]) -> str:
     """The rules as ALTORCH_ROUTE would say them."""
     return ",".join(_rule(number, rule) for number, rule in enumerate(document["rules"], 1))
+
+
+def costs_of(document: dict[str, Any]) -> list[Any]:
+    """As the engine takes them: on a GPU or not, operation, ranks, pairs of bytes and us. Raises ValueError."""
+    found = document.get("costs", [])
+    if not isinstance(found, list):
+        raise ValueError("'costs' is no list")
+    return [_cost(number, row) for number, row in enumerate(found, 1)]
+
+
+def _cost(number: int, row: Any) -> Any:
+    """The engine looks at what is in it."""
+    try:
+        points = [(int(size), float(us)) for size, us in row["us"]]
+        return row["device"] == "cuda", str(row["operation"]), int(row["ranks"]), points
+    except (TypeError, ValueError, KeyError, OverflowError):
+        raise ValueError(f"costs, row {number}: it has no times") from None
 
 
 def machine(on_gpus: bool = False) -> dict[str, Any]:

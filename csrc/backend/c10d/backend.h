@@ -19,6 +19,7 @@
 #include "backend/c10d/options.h"
 #include "backend/c10d/prepared_call.h"
 #include "backend/c10d/tensors.h"
+#include "backend/c10d/time_estimate.h"
 #include "backend/c10d/work.h"
 #include "backend/cuda/cuda_group.h"
 #include "backend/hooks/torch_hooks.h"
@@ -96,6 +97,12 @@ class AlBackend : public c10d::Backend {
   }
   void waitForPendingWorks() override { hooks_->completions().wait_for_pending(); }
   void enableCollectivesTiming() override {}  // every call is timed
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+  // torch.distributed._time_estimator, and inductor's overlap passes: see docs/tuning.md.
+  bool supportsTimeEstimation() const override { return true; }
+  void startTimeEstimate() override;
+  float endTimeEstimate() override;
+#endif
 #ifdef C10D_BACKEND_HAS_HOOKS
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override { hooks_->extend(timeout); }
   bool supportsAbortHooks() const { return true; }  // NOLINT(modernize-use-override): torch 2.14 does not ask
@@ -228,11 +235,14 @@ class AlBackend : public c10d::Backend {
   // What `fill` throws is reported to the peers, because they may already wait in the call.
   // `device`: where the tensors are (cuda_device_of()), before they are checked. A barrier gives a
   // GPU if it has a place in both orders.
+  // While a time estimate runs, the call is priced and not run.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, int device, std::chrono::milliseconds timeout, bool async,
                 Fill&& fill);
   std::mutex& order_mutex(int device) { return order_mutexes_[device != kHostDevice]; }
   // backend_launch.cpp
+  // Takes a call into the time estimate; it is not run.
+  WorkPtr price(c10d::OpType type, PreparedCall& call);
   // Whether the caller waits for the call on the host.
   bool blocks(const PreparedCall& call, bool async) const;
   void load(PreparedCall& call);
@@ -321,6 +331,7 @@ class AlBackend : public c10d::Backend {
   // CUDA tensors.
   std::array<std::mutex, 2> order_mutexes_;
   CoalescingWindows windows_;
+  TimeEstimate estimate_;
   std::mutex making_mutex_;  // held while a group on a GPU is made, which is collective; before cuda_mutex_
   std::mutex cuda_mutex_;
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups_;

@@ -6,6 +6,7 @@
 
 #include "backend/c10d/backend.h"
 #include "backend/cuda/cuda_guard.h"
+#include "select/costs.h"
 
 namespace altorch::backend {
 
@@ -14,6 +15,22 @@ Error AlBackend::not_launched(const Operation& operation, const Error& error) {
   const bool refused = error.kind() == ErrorKind::kInvalidArgument || error.kind() == ErrorKind::kUnsupported;
   return refused ? communicator_->refuse(operation, error) : communicator_->abort_call(operation, error);
 }
+
+AlBackend::WorkPtr AlBackend::price(c10d::OpType type, PreparedCall& call) {
+  const Operation& operation = call.operation;
+  estimate_.add(operation.on_gpu() ? measured_seconds(On::kGpu, operation, getSize())
+                                   : communicator_->estimate(operation));
+  return done_work(type, operation, call.outputs);
+}
+
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+void AlBackend::startTimeEstimate() {
+  guarded([&] { estimate_.start(); });
+}
+float AlBackend::endTimeEstimate() {
+  return guarded([&] { return estimate_.end(); });
+}
+#endif
 
 AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool async) {
   if (!call.operation.on_gpu()) return launch_on_host(type, std::move(call));

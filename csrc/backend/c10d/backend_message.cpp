@@ -26,6 +26,8 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   operation.timeout = options_->timeout;
   Block block(tensor);
   try {
+    if (estimate_.is_running())
+      throw Error(ErrorKind::kUnsupported, "a time estimate takes collectives, not messages");
     if (peer != kAnySource) check_rank(peer, sends ? "dst" : "src");
     if (!is_own && (tag < 0 || tag > communicator_->max_message_tag())) {
       throw Error(ErrorKind::kInvalidArgument,

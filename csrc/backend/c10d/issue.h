@@ -26,6 +26,12 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, int device,
     // Also where the call is refused: the peers wait in this order.
     call.operation.device = in_both_orders ? kHostDevice : device;
     call.operation.timeout = deadline(timeout);
+    if (estimate_.is_running()) {
+      fill(call);
+      check_device(call);
+      call.bind();
+      return price(type, call);
+    }
     call.operation.sequence = communicator_->next_sequence(call.operation.device);
     try {
       fill(call);

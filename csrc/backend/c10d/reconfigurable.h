@@ -65,6 +65,7 @@ class ReconfigurableBackend : public c10d::Backend {
   bool supportsSplitting() const override { return true; }
   bool supportsCoalescing() const override { return carries_cuda(); }
   bool supportsWindow() const override { return true; }
+  bool supportsTimeEstimation() const override { return true; }
   bool supportsAbortHooks() const override { return true; }
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
   void unregisterAbortHook(std::int64_t id) override;

@@ -91,7 +91,29 @@ def rules_of(
     return rules
 
 
-def document(rules: Sequence[Rule], run: dict[str, Any]) -> dict[str, Any]:
+def costs_of(passes: Sequence[Iterable[Row]], ranks: int, device: str) -> list[dict[str, Any]]:
+    """What the faster of default and choices took, us by bytes, the least median of all passes: for time estimates."""
+    least: dict[str, dict[int, float]] = {}
+    for rows in passes:
+        for row in rows:
+            if row["operation"] != "memcpy":
+                took = (device == "cuda" and row.get("device_us")) or row["median_us"]
+                times = least.setdefault(row["operation"], {})
+                times[row["bytes"]] = min(took, times.get(row["bytes"], took))
+    return [
+        {
+            "operation": name,
+            "device": device,
+            "ranks": ranks,
+            "us": [list(point) for point in sorted(times.items())],
+        }
+        for name, times in least.items()
+    ]
+
+
+def document(
+    rules: Sequence[Rule], run: dict[str, Any], costs: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
     """The file's content: see altorch/_tuned.py."""
     from altorch import _tuned
     from altorch._version import __version__
@@ -113,6 +135,7 @@ def document(rules: Sequence[Rule], run: dict[str, Any]) -> dict[str, Any]:
             }
             for rule in rules
         ],
+        "costs": list(costs),
     }
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import sys
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from altorch.cli._output import Progress, human_bytes, parse_bytes, print_json, print_table
 
@@ -74,7 +74,7 @@ def measure(arguments: argparse.Namespace) -> int:
         measured_sizes = {name: tuning.sizes_of(passes, name) for name in plans}
         rules = tuning.rules_of(tuning.faster(passes), measured_sizes, ranks, arguments.device)
         run = rows.where("altorch", arguments.device) | {"device": arguments.device}
-        document = tuning.document(rules, run)
+        document = tuning.document(rules, run, tuning.costs_of(passes, ranks, arguments.device))
         status = _write(arguments, document, list(plans), ranks)
         if status == 0:
             unfinished.end()
@@ -131,24 +131,21 @@ def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: in
     return found
 
 
-def _write(
-    arguments: argparse.Namespace, document: dict[str, object], operations: list[str], ranks: int
-) -> int:
+def _write(arguments: argparse.Namespace, document: dict[str, Any], operations: list[str], ranks: int) -> int:
     """Keeps what the file says of other operations and numbers of ranks."""
     from altorch import _tuned
 
-    rules = document["rules"]
-    assert isinstance(rules, list)
     try:
         if arguments.out.exists():
             before = _tuned.read(arguments.out)
             _tuned.as_text(before)
             measured = {(arguments.device, ranks, name) for name in operations}
-            rules += [
-                rule
-                for rule in before["rules"]
-                if (rule.get("device", "cpu"), rule["ranks"], rule["operation"]) not in measured
-            ]
+            for name in ("rules", "costs"):
+                document[name] += [
+                    row
+                    for row in before.get(name, [])
+                    if (row.get("device", "cpu"), row["ranks"], row["operation"]) not in measured
+                ]
             if "gpus" in before["machine"]:  # some of these are for CUDA tensors
                 document["machine"] = before["machine"]
     except (OSError, ValueError) as error:
