@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What calls take, by measurement: for time estimates that run no call. The rows of
-// benchmarks/results/ that default_costs.inc names are for one machine; `altorch tune` measures this
-// one.
+// benchmarks/results/ that default_costs.inc names are for one machine; `altorch tune` measures
+// this one.
 #pragma once
 
 #include <cstdint>
