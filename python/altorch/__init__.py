@@ -20,8 +20,10 @@ from altorch import _version_check
 from altorch._version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
-    from torch.distributed import ProcessGroup
+    from torch.distributed import Backend, ProcessGroup, Store
 
     from altorch._C import Options, Window
 
@@ -32,6 +34,7 @@ __all__ = [
     "__version__",
     "empty",
     "finalize",
+    "make_backend",
     "new_window",
     "publish_flight_record",
     "serve",
@@ -139,6 +142,34 @@ def empty(
     sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     where = torch.device(device or "cpu")
     return extension().empty_shareable(list(sizes), dtype or torch.get_default_dtype(), where)
+
+
+def make_backend(
+    store: Store,
+    rank: int,
+    size: int,
+    *,
+    name: str = "made",
+    timeout: timedelta = timedelta(minutes=30),
+    options: Options | None = None,
+    global_ranks: Sequence[int] | None = None,
+) -> Backend:
+    """The backend of a group that torch.distributed does not manage, for frameworks that make groups themselves.
+
+    Collective over the `size` ranks, which meet in `store`: one of its own for each group, such as a `PrefixStore`.
+    `name` and `global_ranks` (default: 0 to size - 1) are what errors call the group and its ranks; `timeout` holds for
+    meeting and for calls. Memory carries the group where its ranks share a node, else Gloo; CUDA tensors go as in any
+    group. MPI is not used: it starts once in a process, for all ranks of a job. No default group is needed.
+    Raises ValueError for a rank that is none, DistBackendError where the ranks do not meet. docs/frameworks.md shows a use.
+    """
+    from altorch import _backend
+
+    ranks = list(global_ranks) if global_ranks is not None else list(range(size))
+    if not 0 <= rank < size or len(ranks) != size or len(set(ranks)) != size:
+        raise ValueError(
+            f"rank {rank} of {size}, global_ranks {ranks}: no rank, or not as many ranks as size says"
+        )
+    return _backend.made_for_framework(store, rank, name, ranks, timeout, options)
 
 
 def survivors(

@@ -78,19 +78,28 @@ def _install_objects() -> None:
         objects.install()
 
 
+def _prepare() -> None:
+    """Before a group is made."""
+    _install_objects()
+    _time_estimate.install()
+    _tuned.apply()
+
+
+def _checked(options: Any) -> Any:
+    options = options if options is not None else extension().Options()
+    if not isinstance(options, extension().Options):
+        raise TypeError(
+            f"pg_options is a {type(options).__name__}, and the backend 'al' takes altorch.Options. Pass that, or none."
+        )
+    return options
+
+
 def create(backend_options: Any, options: Any) -> Any:
     """The creator that torch calls; every member of the group is in it at the same time."""
 
     compiled = extension()
-    _install_objects()
-    _time_estimate.install()
-    _tuned.apply()
-    if options is None:
-        options = compiled.Options()
-    elif not isinstance(options, compiled.Options):
-        raise TypeError(
-            f"pg_options is a {type(options).__name__}, and the backend 'al' takes altorch.Options. Pass that, or none."
-        )
+    _prepare()
+    options = _checked(options)
     _choose_recorder(options.served_name, compiled.records_for_itself())
     from torch.distributed import is_initialized
 
@@ -154,6 +163,18 @@ def merged(store: Store, membership: Any, options: Any) -> tuple[Any, str]:
         return None, str(error)
 
 
+def made_for_framework(
+    store: Store, rank: int, name: str, global_ranks: list[int], timeout: timedelta, options: Any
+) -> Any:
+    """What altorch.make_backend() makes."""
+    _prepare()
+    member = Member(
+        name=name, rank=rank, global_ranks=global_ranks, timeout=timeout, is_job=False, without_mpi=True
+    )
+    member.life = _life(store, member)
+    return make(store, member, _checked(options))
+
+
 def _life(store: Store, member: Member) -> str:
     """A name for what meets in this store, whose prefix the group's own keys leave out; rank 0 draws it."""
     from torch.distributed import DistBackendError
@@ -165,7 +186,7 @@ def _life(store: Store, member: Member) -> str:
         store.wait([key], member.timeout)
     except Exception as error:
         raise DistBackendError(
-            f"altorch: group '{member.name}': merge: rank 0 has not come within {member.timeout.total_seconds():g} s "
+            f"altorch: group '{member.name}': rank 0 has not come within {member.timeout.total_seconds():g} s "
             f"({error}); find the rank that is late or took another path"
         ) from None
     return str(store.get(key).decode())
