@@ -75,7 +75,7 @@ ExplainedProtocol explain_protocol(std::span<const Protocol<Asked, Layout, Id>> 
     const char* why = row.unsupported_reason(call, layout);
     if (!why && taken.name == asked) why = "a rule names another";
     if (!why) why = row.passed_over_reason(call, layout);
-    said.others.emplace_back(row.name, why ? why : "a row before it is taken");
+    said.others.emplace_back(row.name, why ? why : "an earlier one serves");
   }
   return said;
 }

@@ -11,6 +11,7 @@
 #include "backend/c10d/backend.h"
 #include "backend/c10d/errors.h"
 #include "backend/c10d/reconfigurable.h"
+#include "backend/c10d/time_estimate.h"
 #include "backend/cuda/cuda_watch.h"
 #include "backend/gloo/transport.h"
 #include "backend/store/start_mpi.h"
@@ -513,6 +514,8 @@ PYBIND11_MODULE(_C, module) {
       py::arg("rank") = 0, py::arg("algorithm") = py::none(), py::arg("on_gpus") = false,
       py::arg("nodes") = 1, py::arg("share_gpus") = false, py::arg("linked") = false,
       py::arg("over_mpi") = false);
+  module.def("guard_time_estimates", &TimeEstimate::guard, py::arg("begins"),
+             "A time estimate of this thread is ended whatever is thrown in it; False: no longer.");
   module.def(
       "shm_protocols",
       [](const std::string& operation) {

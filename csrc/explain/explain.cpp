@@ -44,6 +44,7 @@ Explanation explain(const Question& question) {
   asked.device = question.on_gpus ? 0 : kHostDevice;
   if (question.operation == name_of(OpKind::kOneSided)) {
     asked.kind = OpKind::kOneSided;
+    asked.dtype = dtype_named(question.dtype);
     return explain_window(question, asked);
   }
   asked.kind = kind_named(question.operation);

@@ -32,7 +32,7 @@ Explanation explain_window(const Question& question, const Operation& asked) {
     said.others.push_back({std::string(row.carrier), named_only ? calls_of(row)
                                                      : !serves(row.carrier, question)
                                                          ? row.needs
-                                                         : "a row before it is taken"});
+                                                         : "an earlier one serves"});
   }
   return said;
 }
@@ -49,7 +49,7 @@ Explanation explain_message(const Question& question) {
       said.protocol = row.carrier;
       said.reason += row.reason;
     } else {
-      said.others.push_back({std::string(row.carrier), serves_here ? "a row before it is taken" : row.needs});
+      said.others.push_back({std::string(row.carrier), serves_here ? "an earlier one serves" : row.needs});
     }
     taken |= serves_here;
   }

@@ -28,7 +28,7 @@ World of_gpus(const Question& question) {
   return World::of(peers);
 }
 
-constexpr const char* kLater = "the first that serves is taken";
+constexpr const char* kLater = "an earlier one serves";
 
 // Why a route that could carry the call does not.
 std::string why_later(const GpuRouteRow& row, const Operation& asked, const World& world) {

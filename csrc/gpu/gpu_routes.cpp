@@ -44,7 +44,11 @@ std::vector<RouteUnsupportedReason> gpu_route_unsupported_reasons(int device) {
 
 GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::chrono::milliseconds timeout,
                      GpuRouteOptions options)
-    : communicator_(communicator), device_(first.device), timeout_(timeout), options_(std::move(options)), rules_(communicator.rules()) {
+    : communicator_(communicator),
+      device_(first.device),
+      timeout_(timeout),
+      options_(std::move(options)),
+      rules_(communicator.rules()) {
   WatchdogStore store(communicator, first);
   const auto texts = store_allgather(store, "cuda", communicator.rank(), communicator.size(), timeout,
                                      kWithCudaTensor, info_of(options_.gpus, device_).text());

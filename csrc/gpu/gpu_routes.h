@@ -44,11 +44,13 @@ class GpuRoutes : public DeviceCarrier {
   // already, and does not wait for others (agreement.h): the later rank gets kMismatch, and the
   // earlier one, which may have enqueued its call, learns it from failure(). To be called once for
   // each call, with at least one operation. The route stays until suspend() or the end of this
-  // object. Throws Error, and has enqueued nothing then:   kUnsupported      no route carries the
-  // operations (the text has each reason), the group is                     suspended, or a graph
-  // is captured and the route is not open yet   kInvalidArgument  a send of this rank to itself has
-  // no receive among the operations   kMismatch         a peer made another call   kTransport
-  // the group is aborted   and what a wait for the other ranks throws.
+  // object. Throws Error, and has enqueued nothing then:
+  //   kUnsupported      no route carries the operations (the text has each reason), the group is
+  //                     suspended, or a graph is captured and the route is not open yet
+  //   kInvalidArgument  a send of this rank to itself has no receive among the operations
+  //   kMismatch         a peer made another call
+  //   kTransport        the group is aborted
+  //   and what a wait for the other ranks throws.
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
   // Enqueues the operations on `stream`, and does not wait for the device; may wait for peers (NCCL
   // connects). If it throws, the buffers must stay until the stream is past. Behind them it

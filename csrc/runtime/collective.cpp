@@ -17,6 +17,10 @@ namespace {
 // Algorithms whose scratch grows with the vector run on pieces of this many bytes.
 constexpr std::int64_t kPieceBytes = 8 << 20;
 
+// What messages take between two processes of one node: all_reduce of 32 B took 5.0 us, of 1 MiB
+// 214 us, among two ranks on 2 cores. A network differs.
+constexpr CostModel kMessages{.alpha = 5e-6, .beta = 1.6e-10, .gamma = 8e-11};
+
 std::unique_ptr<HierarchicalCollectives> hierarchy_of(Links& links) {
   const Node* node = links.node();
   return node ? std::make_unique<HierarchicalCollectives>(*node, links.channel()) : nullptr;
@@ -71,11 +75,15 @@ void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
 double Collective::estimate(const Operation& operation) const {
   if (world_.ranks < 2) return 0;
   const Route route = decide(operation, world_, rules_);
-  if (hierarchical_ && route.name == HierarchicalCollectives::kName) return hierarchical_->cost(operation);
-  if (route.native != kNoNative) return measured_seconds(On::kHost, operation, world_.ranks);
+  if (hierarchical_ && route.name == HierarchicalCollectives::kName)
+    return hierarchical_->estimate(operation, kMessages);
+  if (route.native != kNoNative && route.name == kShmCollectives)
+    return measured_seconds(On::kHost, operation, world_.ranks);
+  const Algorithm& algorithm =
+      route.algorithm ? *route.algorithm : *decide_among_algorithms(operation, world_.ranks).algorithm;
   const std::int64_t bytes = payload_bytes(operation, world_.ranks);
   const std::int64_t counted = has_blocks(operation.kind) ? bytes / world_.ranks : bytes;
-  return route.algorithm->cost(world_.ranks, static_cast<double>(counted), CostModel());
+  return algorithm.cost(world_.ranks, static_cast<double>(counted), kMessages);
 }
 
 void Collective::set_input_apart() {

@@ -37,8 +37,8 @@ class Collective {
   // As NativeCollectives.
   WaitTarget wait_target() { return phase_ == Phase::kNative ? native().wait_target() : WaitTarget(); }
   const Route& route() const { return route_; }
-  // Seconds that a call would take, by measured rows (select/costs.h) and, for messages, the cost
-  // model. Any thread.
+  // Seconds that a call would take: through shared memory by measured rows (select/costs.h), over
+  // messages by the cost model. Any thread.
   double estimate(const Operation& operation) const;
 
  private:

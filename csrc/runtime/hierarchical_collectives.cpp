@@ -9,6 +9,7 @@
 #include "base/operation.h"
 #include "base/shape.h"
 #include "runtime/fingerprint.h"
+#include "select/costs.h"
 #include "select/decide.h"
 
 namespace altorch {
@@ -37,6 +38,17 @@ double HierarchicalCollectives::cost(const Call& call, const hierarchical::Layou
     const int members = static_cast<int>(stage.members.size());
     const auto bytes = static_cast<double>(stage.call.count) * static_cast<double>(size_of(call.dtype));
     seconds += algorithm_for(stage.call, members).cost(members, bytes, model);
+  }
+  return seconds;
+}
+
+double HierarchicalCollectives::estimate(const Call& call, const CostModel& model) const {
+  double seconds = cost(call, layout_, model);
+  for (const Stage& stage : hierarchical::outline(call, layout_)) {
+    if (!stage.is_on_node() || stage.is_own()) continue;
+    Operation on_node;
+    static_cast<Call&>(on_node) = stage.call;
+    seconds += measured_seconds(On::kHost, on_node, static_cast<int>(layout_.neighbours().size()));
   }
   return seconds;
 }

@@ -29,7 +29,8 @@ class HierarchicalCollectives : public NativeCollectives {
   bool takes_staged() const override { return true; }
   // Seconds of the messages between nodes, by the model; memory is not in it.
   static double cost(const Call& call, const hierarchical::Layout& layout, const CostModel& model);
-  double cost(const Call& call) const { return cost(call, layout_, CostModel()); }
+  // Seconds, with the stages on this rank's node (select/costs.h).
+  double estimate(const Call& call, const CostModel& model) const;
   void start(const Call& call, std::uint64_t identity, std::string_view protocol, Request& request) override;
   std::uint64_t steps() const override;
   State test(Request& request, std::optional<Error>& error) override;

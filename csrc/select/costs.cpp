@@ -79,14 +79,14 @@ double measured_seconds(On on, const Operation& operation, int ranks) {
   const OpKind kind = measured_kind(operation.kind);
   const std::int64_t bytes = payload_bytes(operation, ranks);
   const auto usual = rows_of(default_rows(), on, kind);
-  if (usual.empty()) return 0;
-  const double us = us_among(usual, bytes, ranks);
   std::shared_ptr<const Rows> rows;
   {
     const std::lock_guard lock(cost_mutex());
     rows = tuned_rows();
   }
   const auto tuned = rows_of(*rows, on, kind);
+  if (usual.empty()) return tuned.empty() ? 0 : us_among(tuned, bytes, ranks) * 1e-6;
+  const double us = us_among(usual, bytes, ranks);
   if (tuned.empty()) return us * 1e-6;
   const CostRow& nearest = **std::ranges::min_element(
       tuned, {}, [&](const CostRow* row) { return std::abs(std::log(double(row->ranks) / ranks)); });
@@ -103,10 +103,12 @@ void set_tuned_costs(std::vector<CostRow> rows) {
                                              return std::isfinite(each.us) && each.us > 0 && each.us < 1e12;
                                            }) &&
                        std::ranges::adjacent_find(row.points, std::not_fn(rises)) == row.points.end();
-    if (!holds)
-      throw Error(ErrorKind::kInvalidArgument, "the times of " + row.operation + " among " +
-                                                   std::to_string(row.ranks) +
-                                                   " ranks are none, or their sizes do not rise");
+    if (!holds) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "the times of " + row.operation + " among " + std::to_string(row.ranks) +
+                      " ranks: there must be at least 2 ranks and one time, sizes rise from 0, and times lie "
+                      "between 0 and 1e12 us");
+    }
   }
   auto made = std::make_shared<const Rows>(std::move(rows));
   const std::lock_guard lock(cost_mutex());

@@ -25,8 +25,8 @@ struct CostRow {
 };
 
 // Seconds that a collective takes among ranks of one node: on host memory of a call, on CUDA
-// tensors of the device alone. Between sizes and between numbers of ranks it goes along straight
-// lines in logarithms; beyond the largest size the time grows with the bytes, beyond the most ranks
+// tensors of the device alone. Between sizes and between numbers of ranks: log-log
+// interpolation; beyond the largest size the time grows with the bytes, beyond the most ranks
 // with the logarithm of their number. What was tuned for other numbers of ranks scales the default.
 // Of one rank: 0. Any thread.
 double measured_seconds(On on, const Operation& operation, int ranks);

@@ -59,7 +59,7 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
 }
 
 Route by(const Row& row, std::string_view asked) {
-  const GpuRouteRow& carrier = gpu_route_named(row.carrier);
+  const GpuRouteRow& carrier = gpu_route_of(row);
   return {.name = carrier.name,
           .reason = asked == carrier.name ? kByRule : row.reason,
           .row = &carrier,
@@ -79,11 +79,11 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
     if (takes(route)) return route;
   }
   bool pairs_are_taken = false;
-  std::string_view refused;  // one that has refused this call already
+  const GpuRouteRow* refused = nullptr;  // has refused this call already
   for (const Row& row : rows_on(On::kGpu)) {
-    if (!row.is_general() && !early_rows) continue;
-    if (!row.serves(first, world)) continue;
-    if (!row.is_general() && (row.limits.in_pairs ? pairs_are_taken : row.carrier == refused)) continue;
+    if ((!row.is_general() && !early_rows) || !row.serves(first, world)) continue;
+    if (!row.is_general() && (row.limits.in_pairs ? pairs_are_taken : &gpu_route_of(row) == refused))
+      continue;
     const Route route = by(row, asked);
     const bool allowed =
         asked.empty() || asked == route.name || asked == route.row->fallback_for || route.row->forced;
@@ -93,7 +93,7 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
     if (row.limits.in_pairs)
       pairs_are_taken = !world.missing[index_of(*route.row)];
     else if (route.early)
-      refused = row.carrier;
+      refused = route.row;
   }
   return std::nullopt;
 }

@@ -38,12 +38,27 @@ void set_tuned_rules(const std::string& text) {
 }
 
 bool Rules::Rule::applies(const Operation& operation, std::int64_t bytes, int size) const {
-  if (kind && *kind != operation.kind) return false;
+  // A send and its receive go the same way, and a rank may have both in one batch.
+  const bool both_messages = kind && is_message(*kind) && operation.is_message();
+  if (kind && *kind != operation.kind && !both_messages) return false;
   if (ranks != 0 && ranks != size) return false;
   return is_for_all_sizes() || (all_know_sizes(operation.kind) && bytes >= from && bytes < below);
 }
 
+const Rules::Rule* Rules::gpu_rule(const Operation& operation, int size) const {
+  for (const Rule& rule : overrides_)
+    if (!rule.gpu_route.empty() && rule.applies(operation, payload_bytes(operation, size), size))
+      return &rule;
+  return nullptr;
+}
+
 const Rules::Rule* Rules::gpu_rule(std::span<const Operation> operations, int size) const {
+  const Rule* const first = gpu_rule(operations.front(), size);
+  const auto is_named = [&](const Operation& each) {
+    const Rule* const own = gpu_rule(each, size);
+    return own && own->gpu_route == first->gpu_route;
+  };
+  if (!first || std::ranges::all_of(operations.subspan(1), is_named)) return first;
   for (const Rule& rule : overrides_) {
     const auto applies = [&](const Operation& each) {
       return rule.applies(each, payload_bytes(each, size), size);
@@ -59,12 +74,12 @@ std::string_view Rules::gpu_route(std::span<const Operation> operations, int siz
 }
 
 std::string_view Rules::tuned_gpu_route(const Operation& operation, int size) const {
-  const Rule* rule = gpu_rule({&operation, 1}, size);
+  const Rule* rule = gpu_rule(operation, size);
   return rule && rule->tuned ? rule->gpu_route : std::string_view();
 }
 
 std::string_view Rules::gpu_protocol(const Operation& operation, int size, std::string_view route) const {
-  const Rule* rule = gpu_rule({&operation, 1}, size);
+  const Rule* rule = gpu_rule(operation, size);
   return rule && rule->gpu_route == route ? rule->protocol : std::string_view();
 }
 

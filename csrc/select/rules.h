@@ -32,7 +32,8 @@ class Rules {
   static void check(const std::string& text);
 
   // What ALTORCH_ROUTE says of operations on CUDA tensors that are enqueued together: a route of
-  // gpu_route.h, or nothing. Of several, a rule must apply to each.
+  // gpu_route.h, or nothing. Of several: the route that their rules name alike, else that of the
+  // first rule that applies to each.
   std::string_view gpu_route(std::span<const Operation> operations, int size) const;
   // The route that was fastest when `altorch tune` measured, or nothing: it comes first, and the
   // usual ones after it.
@@ -44,7 +45,8 @@ class Rules {
   std::string_view window() const { return window_; }
 
   struct Rule {
-    std::optional<OpKind> kind;      // nothing: "cuda", every operation on CUDA tensors
+    std::optional<OpKind> kind;      // nothing: "cuda", every operation on CUDA tensors; a send or
+                                     // recv stands for both
     std::int64_t from, below;        // payload bytes
     const Algorithm* algorithm;      // on host memory, over messages; or null
     std::string_view native;         // the name of NativeCollectives; or empty
@@ -65,6 +67,7 @@ class Rules {
  private:
   explicit Rules(std::vector<Rule> rules) : overrides_(std::move(rules)) {}
   void add(const std::string& text, bool tuned);
+  const Rule* gpu_rule(const Operation& operation, int size) const;
   const Rule* gpu_rule(std::span<const Operation> operations, int size) const;
 
   std::vector<Rule> overrides_;

@@ -184,10 +184,10 @@ constexpr Row links(std::string_view transport, const char* reason, const char* 
 }
 
 constexpr Row kLinksRows[] = {
-    links("shm", "all of its ranks share the memory of one node, and nothing asks for MPI",
-          "its ranks are on several nodes, or something asks for MPI"),
+    links("shm", "its ranks share the memory of one node, and no launcher or setting asks for MPI",
+          "its ranks are on several nodes, or a launcher or setting asks for MPI"),
     links("mpi", "MPI runs on all of its ranks", "MPI does not run on all of its ranks"),
-    links("gloo", "torch brings it along", ""),
+    links("gloo", "it is part of torch", ""),
 };
 
 // Of kHostRows; found by name once.
@@ -200,6 +200,17 @@ const std::array<const Algorithm*, std::size(kHostRows)>& algorithms_of_rows() {
         if (each->name == kHostRows[i].carrier && (kHostRows[i].kinds & kinds_of(each->kind))) all[i] = each;
       }
     }
+    return all;
+  }();
+  return found;
+}
+
+// Of kGpuRows; found by name once.
+const std::array<const GpuRouteRow*, std::size(kGpuRows)>& routes_of_rows() {
+  static const auto found = [] {
+    std::array<const GpuRouteRow*, std::size(kGpuRows)> all{};
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i] = *std::ranges::find(gpu_route_rows(), kGpuRows[i].carrier, &GpuRouteRow::name);
     return all;
   }();
   return found;
@@ -225,6 +236,10 @@ std::span<const Row> rows_on(On on) {
 
 const Algorithm* algorithm_of(const Row& row) {
   return algorithms_of_rows()[static_cast<std::size_t>(&row - std::begin(kHostRows))];
+}
+
+const GpuRouteRow& gpu_route_of(const Row& row) {
+  return *routes_of_rows()[static_cast<std::size_t>(&row - std::begin(kGpuRows))];
 }
 
 std::string default_for(const Algorithm& algorithm) {

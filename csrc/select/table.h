@@ -11,6 +11,7 @@
 #include <string>
 
 #include "collectives/algorithm.h"
+#include "select/gpu_route.h"
 #include "select/row.h"
 
 namespace altorch {
@@ -22,6 +23,9 @@ std::span<const Row> rows_on(On on);
 
 // The algorithm that a row on host memory names, or null: it names native collectives.
 const Algorithm* algorithm_of(const Row& row);
+
+// The route that a row for CUDA tensors names.
+const GpuRouteRow& gpu_route_of(const Row& row);
 
 // For which calls rows name the algorithm, as a clause for people.
 std::string default_for(const Algorithm& algorithm);

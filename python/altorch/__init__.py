@@ -158,9 +158,9 @@ def make_backend(
 
     Collective over the `size` ranks, which meet in `store`: one of its own for each group, such as a `PrefixStore`.
     `name` and `global_ranks` (default: 0 to size - 1) are what errors call the group and its ranks; `timeout` holds for
-    meeting and for calls. Memory carries the group where its ranks share a node, else Gloo; CUDA tensors go as in any
+    making it and for calls. Memory carries the group where its ranks share a node, else Gloo; CUDA tensors go as in any
     group. MPI is not used: it starts once in a process, for all ranks of a job. No default group is needed.
-    Raises ValueError for a rank that is none, DistBackendError where the ranks do not meet. docs/frameworks.md shows a use.
+    Raises ValueError for a rank that is none, DistBackendError where ranks do not come. docs/frameworks.md shows a use.
     """
     from altorch import _backend
 

@@ -320,7 +320,7 @@ class Group:
                     self.met.leave()
                 return backend, reason + (f" ({said})" if said else passed_over)
             if said:
-                passed_over = f", and not {carrier}: {said}"
+                passed_over = f", and {carrier} does not: {said}"
         raise AssertionError("gloo serves every group")
 
     def _by_memory(self, places: list[_Place]) -> tuple[Any, str]:

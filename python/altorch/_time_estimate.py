@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ends a time estimate of torch's also where an exception leaves it.
+"""Ends a time estimate of torch's also where an exception is thrown in it.
 
-torch 2.15's own context does not, and later collectives of the group would be priced and not run.
+torch 2.15's own context does not, and later collectives of the group would be estimated and not run. The engine
+refuses an estimate that did not begin here.
 """
 
 from __future__ import annotations
@@ -21,28 +22,30 @@ def install() -> None:
     original = getattr(distributed_c10d, "_time_estimator", None)
     if original is None:
         return
+    from altorch._extension import extension
+
+    guard = getattr(extension(), "guard_time_estimates", None)
+    if guard is None:
+        return
 
     @contextlib.contextmanager
     @functools.wraps(original)
     def _time_estimator(group: Any = None, device: Any = None) -> Iterator[Any]:
-        with original(group, device) as estimate:
-            try:
-                yield estimate
-            except BaseException:
-                _end(group, device)
-                raise
+        group = group or dist.group.WORLD
+        device = device or distributed_c10d._get_pg_default_device(group)
+        backend = group._get_backend(device)
+        guard(True)
+        try:
+            with original(group, device) as estimate:
+                try:
+                    yield estimate
+                except BaseException:
+                    with contextlib.suppress(Exception):  # the program's own is what it gets
+                        backend._end_time_estimate()
+                    raise
+        finally:
+            guard(False)
 
     for module in (dist, distributed_c10d):
         if hasattr(module, "_time_estimator"):
             module._time_estimator = _time_estimator  # type: ignore[attr-defined]
-
-
-def _end(group: Any, device: Any) -> None:
-    from altorch._backend import carrying
-    from altorch._extension import extension
-
-    group = group or dist.group.WORLD
-    backend = group._get_backend(device or distributed_c10d._get_pg_default_device(group))
-    if isinstance(carrying(backend), extension().Backend):
-        with contextlib.suppress(ValueError, RuntimeError):  # it has ended
-            backend._end_time_estimate()

@@ -31,7 +31,7 @@ _applied: tuple[str, str] = ("", "")  # the file, and what it said
 
 
 def digest() -> str:
-    """Of the rules that hold for new groups, for the ranks to compare; `none` where there are none."""
+    """Of the rules and costs that hold for new groups, for the ranks to compare; `none` where there are none."""
     return hashlib.sha256(_applied[1].encode()).hexdigest()[:12] if _applied[1] else _ABSENT
 
 
@@ -46,7 +46,7 @@ def apply() -> None:
         rules, costs = as_text(document), costs_of(document)
         extension().set_tuned_costs(costs)  # refuses what does not hold, and changes nothing then
         extension().set_tuned_rules(rules)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
         rules, costs = "", []
         extension().set_tuned_costs(costs)
         extension().set_tuned_rules(rules)
@@ -88,6 +88,9 @@ def read(path: Path) -> dict[str, Any]:
     here = machine(on_gpus=isinstance(there, dict) and "gpus" in there)
     if there != here:
         raise ValueError(f"it was measured on {_words(there)}, this is {_words(here)}; tune again")
+    rows = [*rules, *(document["costs"] if isinstance(document.get("costs"), list) else [])]
+    if "gpus" not in here and any(isinstance(row, dict) and row.get("device") == "cuda" for row in rows):
+        raise ValueError("it has choices for CUDA tensors, and does not say for which GPUs; tune again")
     return document
 
 
@@ -105,12 +108,20 @@ def costs_of(document: dict[str, Any]) -> list[Any]:
 
 
 def _cost(number: int, row: Any) -> Any:
-    """The engine looks at what is in it."""
-    try:
-        points = [(int(size), float(us)) for size, us in row["us"]]
-        return row["device"] == "cuda", str(row["operation"]), int(row["ranks"]), points
-    except (TypeError, ValueError, KeyError, OverflowError):
-        raise ValueError(f"costs, row {number}: it has no times") from None
+    if not isinstance(row, dict) or not isinstance(row.get("us"), list):
+        raise ValueError(f"costs, row {number}: 'us' is no list")
+    where = f"costs, row {number}"
+    operation, device = _name(row, "operation", where), _device(row, where)
+    ranks = _number(row, "ranks", where, below=1 << 31)
+    points = []
+    for point in row["us"]:
+        if not isinstance(point, list) or len(point) != 2 or isinstance(point[1], bool):
+            raise ValueError(f"{where}: 'us' has what is no pair of bytes and us")
+        size, took = point
+        if not isinstance(took, (int, float)) or not 0 < took < 1e12:
+            raise ValueError(f"{where}: a time is no number of us")
+        points.append((_number({"a size": size}, "a size", where), float(took)))
+    return device == "cuda", operation, ranks, points
 
 
 def machine(on_gpus: bool = False) -> dict[str, Any]:
@@ -132,15 +143,32 @@ def _gpus() -> list[str]:
 
 
 def _rule(number: int, rule: dict[str, Any]) -> str:
-    operation, choice = rule.get("operation"), rule.get("choice")
-    for name, word in (("operation", operation), ("choice", choice)):
-        if not isinstance(word, str) or not word.replace("/", "").replace("_", "").isalnum():
-            raise ValueError(f"rule {number}: '{name}' is no name")
-    numbers = {name: rule.get(name) for name in ("ranks", "from", "below")}
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
-            raise ValueError(f"rule {number}: '{name}' is no number")
-    return f"{operation}@{numbers['ranks']}:{numbers['from']}-{numbers['below']}={choice}"
+    where = f"rule {number}"
+    operation, choice = _name(rule, "operation", where), _name(rule, "choice", where)
+    _device(rule, where)
+    ranks, begin, below = (_number(rule, name, where) for name in ("ranks", "from", "below"))
+    return f"{operation}@{ranks}:{begin}-{below}={choice}"
+
+
+def _name(row: dict[str, Any], name: str, where: str) -> str:
+    word = row.get(name)
+    if not isinstance(word, str) or not (word.isascii() and word.replace("/", "").replace("_", "").isalnum()):
+        raise ValueError(f"{where}: '{name}' is no name")
+    return word
+
+
+def _number(row: dict[str, Any], name: str, where: str, below: int = 1 << 62) -> int:
+    value = row.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
+        raise ValueError(f"{where}: '{name}' is no number")
+    return value
+
+
+def _device(row: dict[str, Any], where: str) -> str:
+    device = row.get("device", "cpu")
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"{where}: 'device' is neither cpu nor cuda")
+    return str(device)
 
 
 def _words(found: object) -> str:

@@ -380,7 +380,7 @@ def test_explain_shared_memory_where_there_is_some():
     assert found["algorithm"] == "shm" and "one node" in found["reason"] and "steps" in found["rounds_text"]
     assert "memory that the ranks share" in altorch(*asked)
     small = document("explain", "all_reduce", "--bytes", "8K", "--ranks", "6")
-    assert small["protocol"] == "one_step" and "row before" in small["routes_not_taken"]["shm/two_steps"]
+    assert small["protocol"] == "one_step" and "earlier one" in small["routes_not_taken"]["shm/two_steps"]
     env = {"ALTORCH_ROUTE": "all_reduce=shm/two_steps"}
     assert (
         document("explain", "all_reduce", "--bytes", "8K", "--ranks", "6", env=env)["protocol"] == "two_steps"
@@ -416,6 +416,8 @@ def test_explain_what_is_chosen_once():
     on_gpus = document("explain", "window", "--device", "cuda")
     assert on_gpus["route"] == "peer" and "ALTORCH_ROUTE" in on_gpus["routes_not_taken"]["nccl"]
     assert document("explain", "window", "--device", "cuda", "--nodes", "2")["route"] == "none"
+    for wrong in (["--nodes", "0"], ["--algorithm", "ring"], ["--dtype", "nonsense"]):
+        assert "altorch explain:" in altorch("explain", "window", *wrong, status=2)
     carriers = [
         document("explain", "send", *asked)["protocol"]
         for asked in ((), ("--mpi",), ("--nodes", "2", "--no-mpi"))

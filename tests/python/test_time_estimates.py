@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's time estimates: collectives are priced and not run, and inductor's overlap pass follows the prices."""
+"""torch's time estimates: collectives are estimated and not run, and inductor's overlap pass follows."""
 
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 import torch
@@ -37,10 +38,10 @@ def works():
 
 
 @on_ranks(2, 3)
-def test_collectives_are_priced_and_not_run(world):
+def test_collectives_are_estimated_and_not_run(world):
     size, n = world.size, 6 * 1024
     x, y = torch.ones(n), torch.zeros(n)
-    prices = [
+    estimates = [
         microseconds(call)
         for call in (
             lambda: dist.all_reduce(x),
@@ -54,11 +55,11 @@ def test_collectives_are_priced_and_not_run(world):
             lambda: functional.all_reduce(x, "sum", dist.group.WORLD).sum(),
         )
     ]
-    assert all(0 < price < 1e6 for price in prices), prices
+    assert all(0 < each < 1e6 for each in estimates), estimates
     assert torch.equal(x, torch.ones(n)) and not y.any()
     both = microseconds(lambda: (dist.all_reduce(x), dist.barrier()))
-    assert both == pytest.approx(prices[0] + prices[6])
-    assert microseconds(lambda: dist.all_reduce(torch.ones(1 << 22))) > 10 * prices[0]
+    assert both == pytest.approx(estimates[0] + estimates[6])
+    assert microseconds(lambda: dist.all_reduce(torch.ones(1 << 22))) > 10 * estimates[0]
     assert microseconds(lambda: None) == 0
     works()
 
@@ -88,7 +89,7 @@ def test_what_goes_wrong_within_an_estimate_leaves_the_group_as_it_was(world):
 
 
 @on_ranks(2)
-def test_prices_of_a_tuned_file_come_first(world):
+def test_times_of_a_tuned_file_come_first(world):
     default = microseconds(lambda: dist.all_reduce(torch.ones(1024)))
     extension().set_tuned_costs([(False, "all_reduce", 2, [(4096, 77.0), (8192, 99.0)])])
     try:
@@ -98,6 +99,51 @@ def test_prices_of_a_tuned_file_come_first(world):
     finally:
         extension().set_tuned_costs([])
     assert microseconds(lambda: dist.all_reduce(torch.ones(1024))) == pytest.approx(default)
+
+
+@on_ranks(2)
+def test_calls_of_other_threads_run(world):
+    right = []
+
+    def other():
+        x = torch.full((3,), float(world.rank + 1))
+        dist.all_reduce(x)
+        right.append(x.tolist() == [3.0] * 3)
+
+    thread = threading.Thread(target=other)
+
+    def call():
+        thread.start()
+        thread.join()
+        dist.all_reduce(torch.ones(5))
+
+    assert microseconds(call) > 0
+    assert right == [True]
+    works()
+
+
+@on_ranks(2)
+def test_what_is_refused_outside_is_refused_within(world):
+    backend = dist.group.WORLD._get_backend(CPU)
+    for wrong, error, says in (
+        (lambda: dist.all_reduce(torch.ones(1).expand(4)), ValueError, "all_reduce"),
+        (lambda: dist.broadcast(torch.ones(1), 0, group=dist.new_group([0, 1])), None, ""),
+        (lambda: dist.monitored_barrier(), NotImplementedError, "monitored_barrier"),
+        (lambda: backend._start_time_estimate(), (ValueError, RuntimeError), "under way"),
+    ):
+        if error is None:
+            wrong()
+            continue
+        with pytest.raises(error, match=says):
+            microseconds(wrong)
+        works()
+    with pytest.raises((ValueError, RuntimeError), match="_time_estimator"):
+        backend._start_time_estimate()
+    group = dist.new_group()
+    with pytest.raises(KeyError), dist._time_estimator(group, CPU):
+        dist.destroy_process_group(group)
+        raise KeyError
+    works()
 
 
 def scheduled(group, us):
@@ -127,7 +173,7 @@ def scheduled(group, us):
 
 
 @on_ranks(2)
-def test_a_graph_is_scheduled_by_the_prices(world):
+def test_a_graph_is_scheduled_by_the_estimates(world):
     # The pass asks the group's backend of CUDA tensors; ours is the same one.
     group = dist.new_group(backend="cpu:al,cuda:al")
     overlapped = [scheduled(group.group_name, us) for us in (1.0, 1_500.0, 100_000.0)]
@@ -143,11 +189,25 @@ def test_a_file_has_what_was_measured():
         ]
         for first, second in ((4.0, 9.0), (5.0, 7.0))
     ]
-    costs = tuning.costs_of(passes, 2, "cpu")
+    costs = tuning.costs_of(passes, {}, 2, "cpu")
     assert costs == [{"operation": "all_reduce", "device": "cpu", "ranks": 2, "us": [[8, 4.0], [64, 7.0]]}]
     engine = _tuned.costs_of(json.loads(json.dumps({"costs": costs})))
     assert engine == [(False, "all_reduce", 2, [(8, 4.0), (64, 7.0)])]
-    for wrong in (7, [7], [{}], [{"us": 7}], [costs[0] | {"us": [[1]]}], [costs[0] | {"us": [["a", 1]]}]):
+    taken = [[row | {"contender": "al:shm/areas", "median_us": 1.0} for row in passes[0]], *passes]
+    assert tuning.costs_of(taken, {}, 2, "cpu") == costs
+    chosen = {("all_reduce", 8): ("shm/areas", 2.0)}
+    assert tuning.costs_of(taken, chosen, 2, "cpu")[0]["us"] == [[8, 1.0], [64, 7.0]]
+    rows = (
+        {"us": [[1]]},
+        {"us": [["a", 1]]},
+        {"us": [[10**30, 1]]},
+        {"us": [[8, True]]},
+        {"us": {"81": 1}},
+        {"ranks": 10**12},
+        {"operation": "\ud800"},
+        {"device": []},
+    )
+    for wrong in (7, [7], [{}], [{"us": 7}], *([costs[0] | row] for row in rows)):
         with pytest.raises(ValueError, match=r"costs"):
             _tuned.costs_of({"costs": wrong})
     for row in (

@@ -57,6 +57,10 @@ def test_what_is_measured_becomes_a_file_that_is_loaded(tmp_path):
     others = [rule | {"ranks": 4} for rule in [TWO_STEPS]]
     out.write_text(json.dumps(content(*others)))
     assert document("tune", "--ranks", "2", *sizes, "--out", str(out))["rules"][-1]["ranks"] == 4
+    # What does not hold is replaced.
+    out.write_text(json.dumps(content(*others, costs=[{"operation": "all_reduce", "ranks": 4, "us": []}])))
+    found = document("tune", "all_reduce", "--ranks", "2", *sizes, "--out", str(out))
+    assert _tuned.read(out) == found and all(row["ranks"] == 2 for row in found["rules"] + found["costs"])
 
 
 @pytest.mark.gpu
@@ -269,6 +273,13 @@ BAD = {
     "no name": (content(TWO_STEPS | {"choice": "x=y,cuda=nccl"}), "rule 1: 'choice'"),
     "no number": (content(TWO_STEPS, TWO_STEPS | {"below": -1}), "rule 2: 'below'"),
     "a truth": (content(TWO_STEPS | {"ranks": True}), "rule 1: 'ranks'"),
+    "no costs": (content() | {"costs": [{"us": 7}]}, "costs, row 1"),
+    "costs of no ranks": (
+        content() | {"costs": [{"operation": "all_reduce", "ranks": 1, "us": [[8, 1.0]]}]},
+        "at least 2 ranks",
+    ),
+    "no GPUs": (content(TWO_STEPS | {"device": "cuda"}), "for which GPUs"),
+    "no device": (content(TWO_STEPS | {"device": []}), "neither cpu nor cuda"),
     "an unknown choice": (content(TWO_STEPS | {"choice": "shm/fastest"}), "no protocol of shm"),
     "a folder": (None, "Is a directory"),
     "deep": ("[" * 200_000, "nested too deep"),

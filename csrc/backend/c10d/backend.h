@@ -235,14 +235,16 @@ class AlBackend : public c10d::Backend {
   // What `fill` throws is reported to the peers, because they may already wait in the call.
   // `device`: where the tensors are (cuda_device_of()), before they are checked. A barrier gives a
   // GPU if it has a place in both orders.
-  // While a time estimate runs, the call is priced and not run.
+  // While a time estimate of this thread is under way, the call is estimated and not run.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, int device, std::chrono::milliseconds timeout, bool async,
                 Fill&& fill);
   std::mutex& order_mutex(int device) { return order_mutexes_[device != kHostDevice]; }
   // backend_launch.cpp
-  // Takes a call into the time estimate; it is not run.
-  WorkPtr price(c10d::OpType type, PreparedCall& call);
+  // Adds a call to the time estimate; it is not run.
+  WorkPtr estimate(c10d::OpType type, const PreparedCall& call);
+  // Throws where a time estimate of this thread is under way, which takes collectives only.
+  void refuse_in_estimate(const char* what) const;
   // Whether the caller waits for the call on the host.
   bool blocks(const PreparedCall& call, bool async) const;
   void load(PreparedCall& call);

@@ -16,11 +16,17 @@ Error AlBackend::not_launched(const Operation& operation, const Error& error) {
   return refused ? communicator_->refuse(operation, error) : communicator_->abort_call(operation, error);
 }
 
-AlBackend::WorkPtr AlBackend::price(c10d::OpType type, PreparedCall& call) {
+AlBackend::WorkPtr AlBackend::estimate(c10d::OpType type, const PreparedCall& call) {
   const Operation& operation = call.operation;
   estimate_.add(operation.on_gpu() ? measured_seconds(On::kGpu, operation, getSize())
                                    : communicator_->estimate(operation));
-  return done_work(type, operation, call.outputs);
+  return c10::make_intrusive<AlWork>(getRank(), type, operation.sequence, call.outputs, /*source=*/-1,
+                                     operation.timeout);
+}
+
+void AlBackend::refuse_in_estimate(const char* what) const {
+  if (estimate_.is_running())
+    throw Error(ErrorKind::kUnsupported, std::string("a time estimate takes collectives, not ") + what);
 }
 
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15

@@ -26,8 +26,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   operation.timeout = options_->timeout;
   Block block(tensor);
   try {
-    if (estimate_.is_running())
-      throw Error(ErrorKind::kUnsupported, "a time estimate takes collectives, not messages");
+    refuse_in_estimate("messages");
     if (peer != kAnySource) check_rank(peer, sends ? "dst" : "src");
     if (!is_own && (tag < 0 || tag > communicator_->max_message_tag())) {
       throw Error(ErrorKind::kInvalidArgument,
@@ -128,6 +127,7 @@ AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
 void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   guarded([&] {
     SignalCheck::refuse_in_handler();
+    refuse_in_estimate("monitored_barrier");
     const std::int64_t tag = communicator_->max_message_tag() + 1;  // out of reach of users' tags
     const auto timeout = clamp_timeout(options.timeout.count() >= 0 ? options.timeout : options_->timeout);
     const std::string self = "Rank " + std::to_string(getRank());

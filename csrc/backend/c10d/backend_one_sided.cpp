@@ -485,6 +485,7 @@ c10::intrusive_ptr<c10d::Window> AlBackend::new_window(const std::optional<at::T
 
 c10::intrusive_ptr<AlWindow> AlBackend::open_window(const std::optional<at::Tensor>& tensor) {
   return guarded([&] {
+    refuse_in_estimate("windows");
     auto window = c10::make_intrusive<AlWindow>(communicator_, options_->timeout,
                                                 options_->on_error.value_or(on_error_setting()));
     if (tensor) window->register_tensor(*tensor, /*owning=*/true);

@@ -27,10 +27,16 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, int device,
     call.operation.device = in_both_orders ? kHostDevice : device;
     call.operation.timeout = deadline(timeout);
     if (estimate_.is_running()) {
-      fill(call);
-      check_device(call);
+      try {
+        communicator_->check_open();
+        fill(call);
+        check_device(call);
+        for (const Block& block : call.stores) block.check_storable();
+      } catch (const Error& cause) {
+        throw communicator_->explain(call.operation, cause);
+      }
       call.bind();
-      return price(type, call);
+      return estimate(type, call);
     }
     call.operation.sequence = communicator_->next_sequence(call.operation.device);
     try {

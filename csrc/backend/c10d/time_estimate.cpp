@@ -4,18 +4,32 @@
 #include "base/error.h"
 
 namespace altorch::backend {
+namespace {
+
+thread_local int guards = 0;
+
+}  // namespace
+
+void TimeEstimate::guard(bool begins) { guards += begins ? 1 : -1; }
 
 void TimeEstimate::start() {
+  if (guards == 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a time estimate starts through torch.distributed._time_estimator, looked up after the first "
+                "group was made: it ends the estimate where an exception is thrown");
+  }
   const std::lock_guard lock(mutex_);
-  if (running_.exchange(true))
+  if (thread_.load() != std::thread::id())
     throw Error(ErrorKind::kInvalidArgument, "a time estimate of this group is under way; end it first");
+  thread_.store(std::this_thread::get_id());
   seconds_ = 0;
 }
 
 float TimeEstimate::end() {
   const std::lock_guard lock(mutex_);
-  if (!running_.exchange(false))
-    throw Error(ErrorKind::kInvalidArgument, "no time estimate of this group is under way; start one first");
+  if (!is_running())
+    throw Error(ErrorKind::kInvalidArgument, "this thread has no time estimate under way; start one first");
+  thread_.store(std::thread::id());
   return static_cast<float>(seconds_ * 1e6);
 }
 

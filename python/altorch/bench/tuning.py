@@ -91,15 +91,18 @@ def rules_of(
     return rules
 
 
-def costs_of(passes: Sequence[Iterable[Row]], ranks: int, device: str) -> list[dict[str, Any]]:
-    """What the faster of default and choices took, us by bytes, the least median of all passes: for time estimates."""
+def costs_of(
+    passes: Sequence[Iterable[Row]], chosen: dict[tuple[str, int], tuple[str, float]], ranks: int, device: str
+) -> list[dict[str, Any]]:
+    """What calls take with the rules, us by bytes, the least median of all passes: for time estimates."""
     least: dict[str, dict[int, float]] = {}
-    for rows in passes:
-        for row in rows:
-            if row["operation"] != "memcpy":
-                took = (device == "cuda" and row.get("device_us")) or row["median_us"]
-                times = least.setdefault(row["operation"], {})
-                times[row["bytes"]] = min(took, times.get(row["bytes"], took))
+    for row in (row for rows in passes for row in rows if row["operation"] != "memcpy"):
+        operation, size = row["operation"], row["bytes"]
+        choice = chosen.get((operation, size), ("", 0.0))[0]
+        if row["contender"] == (f"al:{choice}" if choice else "al"):
+            took = (device == "cuda" and row.get("device_us")) or row["median_us"]
+            times = least.setdefault(operation, {})
+            times[size] = min(took, times.get(size, took))
     return [
         {
             "operation": name,

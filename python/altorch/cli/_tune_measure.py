@@ -35,9 +35,9 @@ def measure(arguments: argparse.Namespace) -> int:
     device = process_group.join(arguments.device)
     ranks, first = dist.get_world_size(), dist.get_rank() == 0
     places: list[object] = [None] * ranks
-    dist.all_gather_object(places, (platform.node(), device.index))
-    shared_gpus = len(set(places)) < ranks
-    if len({place[0] for place in cast("list[tuple[str, int]]", places)}) > 1:
+    dist.all_gather_object(places, (platform.node(), _gpu(device)))
+    shared_gpus = arguments.device == "cuda" and len(set(places)) < ranks
+    if len({place[0] for place in cast("list[tuple[str, str]]", places)}) > 1:
         process_group.leave()
         if first:
             print("altorch tune: the ranks are on several nodes; what it tries is for one", file=sys.stderr)
@@ -72,9 +72,10 @@ def measure(arguments: argparse.Namespace) -> int:
     if unfinished:
         passes = unfinished.passes(arguments.passes)
         measured_sizes = {name: tuning.sizes_of(passes, name) for name in plans}
-        rules = tuning.rules_of(tuning.faster(passes), measured_sizes, ranks, arguments.device)
+        faster = tuning.faster(passes)
+        rules = tuning.rules_of(faster, measured_sizes, ranks, arguments.device)
         run = rows.where("altorch", arguments.device) | {"device": arguments.device}
-        document = tuning.document(rules, run, tuning.costs_of(passes, ranks, arguments.device))
+        document = tuning.document(rules, run, tuning.costs_of(passes, faster, ranks, arguments.device))
         status = _write(arguments, document, list(plans), ranks)
         if status == 0:
             unfinished.end()
@@ -83,6 +84,13 @@ def measure(arguments: argparse.Namespace) -> int:
             print(f"written: {arguments.out}; ALTORCH_TUNED={arguments.out} loads it")
     process_group.leave()
     return status
+
+
+def _gpu(device: torch.device) -> str:
+    """The same for ranks that share it, whichever number it has for each of them; empty: a CPU."""
+    import torch
+
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
 
 
 def _measure_pass(
@@ -134,13 +142,16 @@ def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: in
 def _write(arguments: argparse.Namespace, document: dict[str, Any], operations: list[str], ranks: int) -> int:
     """Keeps what the file says of other operations and numbers of ranks."""
     from altorch import _tuned
+    from altorch._extension import extension
 
     try:
         if arguments.out.exists():
             before = _tuned.read(arguments.out)
             _tuned.as_text(before)
+            extension().set_tuned_costs(_tuned.costs_of(before))  # refuses what does not hold
+            extension().set_tuned_costs([])
             measured = {(arguments.device, ranks, name) for name in operations}
-            for name in ("rules", "costs"):
+            for name in ("rules", "costs"):  # both were looked at
                 document[name] += [
                     row
                     for row in before.get(name, [])
@@ -148,8 +159,8 @@ def _write(arguments: argparse.Namespace, document: dict[str, Any], operations: 
                 ]
             if "gpus" in before["machine"]:  # some of these are for CUDA tensors
                 document["machine"] = before["machine"]
-    except (OSError, ValueError) as error:
-        print(f"altorch tune: {arguments.out} is written anew: {error}", file=sys.stderr)
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"altorch tune: {arguments.out} is replaced: {error}", file=sys.stderr)
     try:
         written = arguments.out.with_name(f"{arguments.out.name}.{os.getpid()}")
         written.write_text(json.dumps(document, indent=1) + "\n")

@@ -61,6 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
                 f"--ranks must be at least 1 and --rank between 0 and --ranks - 1; "
                 f"they are {arguments.ranks} and {arguments.rank}."
             )
+        if arguments.nodes < 1:
+            raise ValueError(f"--nodes must be at least 1; it is {arguments.nodes}.")
+        if arguments.algorithm and (arguments.device == "cuda" or arguments.operation == "window"):
+            raise ValueError(
+                "--algorithm is of collectives on CPU tensors; ALTORCH_ROUTE names what carries others"
+            )
         found = extension().explain(
             arguments.operation,
             arguments.dtype,
@@ -85,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         where = f"{arguments.ranks} ranks, {arguments.device}"
         print_pairs(f"window among {where}", {"route": found["route"], "why": found["reason"]})
         rows = [[name, reason] for name, reason in found["routes_not_taken"].items()]
-        print_table("Other ways (ALTORCH_ROUTE=window=... picks one)", ["route", "why not"], rows)
+        print_table("Other routes (ALTORCH_ROUTE=window=... picks one)", ["route", "why not"], rows)
         return 0
     if arguments.device == "cuda":
         _print_on_gpus(arguments, size, found)

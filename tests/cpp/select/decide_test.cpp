@@ -299,6 +299,23 @@ TEST(DecideTest, ARuleForSizesIsForAllOfSeveralOperations) {
   EXPECT_EQ(rules.gpu_route({{small, small}}, 2), "host_staged");
   EXPECT_EQ(rules.gpu_route({{small, large}}, 2), "nccl");
   EXPECT_EQ(rules.gpu_route({{large, small}}, 2), "nccl");
+  // Several kinds, of which each is named.
+  const RouteSetting both("all_reduce=peer,all_gather=peer,broadcast=nccl");
+  const Rules named;
+  const Operation gather = call(OpKind::kAllGather, kLl), broadcast = call(OpKind::kBroadcast, kLl);
+  EXPECT_EQ(named.gpu_route({{small, gather}}, 2), "peer");
+  EXPECT_EQ(named.gpu_route({{small, broadcast}}, 2), "");
+}
+
+// A rank of a pipeline has both in one batch, its neighbours one of them.
+TEST(DecideTest, SendsAndReceivesGoTheSameWay) {
+  const Operation send = call(OpKind::kSend, kLl), receive = call(OpKind::kReceive, kLarge);
+  for (const char* text : {"send=host_relay", "recv=host_relay", "send=host_relay,recv=host_relay"}) {
+    const RouteSetting setting(text);
+    const Rules rules;
+    for (const auto& batch : {std::vector{send}, std::vector{receive}, std::vector{receive, send}})
+      EXPECT_EQ(rules.gpu_route(batch, 2), "host_relay") << text;
+  }
 }
 
 std::vector<std::string> windows_offered(bool on_gpu, const std::string& rule) {
