@@ -89,7 +89,9 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
         asked.empty() || asked == route.name || asked == route.row->fallback_for || route.row->forced;
     if (!allowed) continue;
     if (takes(route)) return route;
-    // Which of them serves all ranks know alike; whether a rank has small blocks, only itself.
+    // Whether a rank has small blocks only itself knows, so a row with in_pairs may be refused on
+    // some ranks alone. All of them use the same route for such blocks: the first that is
+    // supported.
     if (row.limits.in_pairs)
       pairs_are_taken = !world.missing[index_of(*route.row)];
     else if (route.early)

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which route a call takes: a pure function of the call, of the World (which is the same on all
-// ranks), and of the rules (ALTORCH_ROUTE, ALTORCH_TUNED), for host memory, for device memory and
-// for windows. It is the only reader of the score table (table.h). Execution (collective.h,
-// gpu_routes.h, window.h), `altorch explain` and the routes themselves call it, so `altorch
-// explain` prints what happens.
-//
-// For CUDA tensors, a row for some kinds of call may name a route up to a size although another
-// route comes first for all others: peer and host_staged up to the sizes where they are faster than
-// NCCL, and host_relay if ranks share a GPU, because a flag would wait until the GPU switches
-// between processes. Of an all_to_all, such a route may take the small blocks between pairs of
-// ranks, and NCCL the others (gpu/ll_pairs.h).
+// Chooses the route of one call: a pure function of the call, of the World (the same on all ranks)
+// and of the rules (ALTORCH_ROUTE, ALTORCH_TUNED). It walks the rows of table.h in order, for host
+// memory, device memory and windows. The transport of a group (On::kLinks) is not chosen here:
+// Group._create in python/altorch/_backend.py does that. collective.cpp, gpu_routes.cpp, window.cpp
+// and `altorch explain` call it, so `altorch explain` prints what happens.
 #pragma once
 
 #include <functional>
@@ -26,7 +20,8 @@ namespace altorch {
 // Thread rules of this file: pure functions, any thread.
 
 // Offers one route after another to `takes`, the best first, until `takes` returns true. Returns
-// that route, or nothing. Routes that cannot carry the operations are offered, too: `takes` asks
+// that route, or nothing. Operation::device decides between host and device memory; on device memory
+// the World must come from World::of(). Routes that cannot carry the operations are offered, too: `takes` asks
 // unsupported_reason(). The operations, at least one, are enqueued together; there are several only
 // on device memory. Does not allocate; pass `takes` by std::ref, so that its std::function does not
 // either. Throws what `takes` throws.
@@ -35,11 +30,12 @@ std::optional<Route> decide(std::span<const Operation> operations, const World& 
 // The first route that can carry the operation on host memory. For a collective there is always
 // one. Operation::device is not looked at. Throws Error(kInternal) for a message.
 Route decide(const Operation& operation, const World& world, const Rules& rules);
-// The same without ALTORCH_ROUTE, by messages among so many ranks.
+// Applies only the rows that name algorithms, and neither ALTORCH_ROUTE nor ALTORCH_TUNED.
 Route decide_among_algorithms(const Operation& operation, int ranks);
 
-// Why a route cannot carry these operations, as a clause, or nothing. `capturing`: into a CUDA
-// graph; null: not; else the rules, which may name a protocol that cannot.
+// Why a route cannot carry these operations, at least one, as a clause, or nothing. Of a window's
+// route the one that opens it says so. `capturing`: null, or the group's rules if the calls are
+// captured into a CUDA graph: the protocol that a rule names may not support that.
 std::optional<std::string> unsupported_reason(const Route& route, std::span<const Operation> operations,
                                               const World& world, const Rules* capturing = nullptr);
 

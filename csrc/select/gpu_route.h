@@ -22,21 +22,21 @@ struct OpenedRoute;   // gpu/route_opening.h
 
 struct GpuRouteRow {
   std::string_view name;  // as in ALTORCH_ROUTE and in statistics
-  std::string_view fallback_for =
-      {};  // goes where that one is asked for and does not serve; empty: nothing does
-  bool opens_at_once =
-      false;            // with the first call, whichever it is: no graph that is captured can wait for it
-  bool forced = false;  // taken where it serves, whichever route ALTORCH_ROUTE names
-  bool in_rank_order = false;  // reduces in the order of the ranks, whatever the size
-  bool guarded = false;        // does not mark results that are aborted: a guard does (poison_guard.h)
+  // Where ALTORCH_ROUTE names that route, and it is unsupported, this one is used.
+  std::string_view fallback_for = {};
+  // Opened with the group's first CUDA call, because the capture of a graph cannot wait for it.
+  bool opens_at_once = false;
+  bool forced = false;         // used where it is supported, even if ALTORCH_ROUTE names another
+  bool in_rank_order = false;  // reduces in the order of the ranks, at every size
+  bool guarded = false;        // does not mark results of aborted calls itself: poison_guard.h does
 
-  // Why it cannot serve on this device of this process; among these ranks; this operation: a
+  // Why it is unsupported on this device of this process; in this group; for this operation. One
   // clause, or nothing.
   std::optional<std::string> (*unsupported_on)(const GpuSource& gpus, int device);
   std::optional<std::string> (*unsupported_among)(const World& world);
   std::optional<std::string> (*unsupported_to)(const Operation& operation);
-  // Why it cannot go into a CUDA graph this way; by default everything can. `asked`: the protocol
-  // that ALTORCH_ROUTE names, or empty.
+  // Why the call cannot be captured into a CUDA graph, or nothing (the default). `asked`: the
+  // protocol that ALTORCH_ROUTE names, or empty.
   std::optional<std::string> (*capture_unsupported_reason)(const Operation& operation, const World& world,
                                                            std::string_view asked) =
       [](const Operation&, const World&, std::string_view) { return std::optional<std::string>(); };
@@ -51,7 +51,7 @@ struct GpuRouteRow {
 };
 
 namespace gpu_rows {
-extern const GpuRouteRow alone;  // of one rank
+extern const GpuRouteRow alone;  // groups of one rank
 extern const GpuRouteRow nccl;   // one GPU per rank
 extern const GpuRouteRow peer;   // memory of the ranks' own GPUs, which all of them map
 extern const GpuRouteRow

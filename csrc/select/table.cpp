@@ -32,16 +32,15 @@ constexpr Row host(OpKinds kinds, std::string_view algorithm, const char* reason
           .benchmark = "cpu_collectives"};
 }
 
-// Up to so many ranks, every rank talks to all others at once: a message costs less than another
-// wait for the peers. Among ranks that share cores, such a wait is a turn of the scheduler. With
-// more ranks, the number of messages counts.
+// A few ranks exchange with all peers at once, because one more message costs less than one more
+// wait for the peers. With fewer cores than ranks, a wait is a turn of the scheduler. With more
+// ranks, the number of messages decides.
 constexpr int kFewRanks = 8;
-// Up to so many bytes into a rank, sending all data to all ranks beats two waits with less data.
-// For a broadcast, the limit is for the bytes out of the root.
+// Up to so many bytes received by a rank, sending whole vectors to all ranks beats two waits with
+// less data. Of a broadcast: sent by the root.
 constexpr std::int64_t kOneShot = 128 * kKiB, kOneShotBroadcast = kMiB;
 
-// The last row of each kind serves all. Where the number of rounds decides below a size, the bytes
-// sent decide above it.
+// The last row of each kind has no limit. Below the limits few rounds matter, above them few bytes.
 constexpr Row kHostRows[] = {
     native("shm", "one node: through memory that its ranks share", "it is for ranks that share memory"),
     native("hierarchical", "several nodes: through memory on each, by messages between them",
@@ -98,13 +97,12 @@ constexpr Row kHostRows[] = {
 constexpr const char *kSmall = "small: one kernel that writes into the memory of the other GPUs",
                      *kTwoGpus = "two GPUs: one kernel that writes into the memory of the other",
                      *kFewGpus = "few GPUs: one kernel that writes into the memory of the others",
-                     *kHostTime = "small, on one node: the host is done in half the time that NCCL needs",
+                     *kHostTime = "small, on one node: half of the host's time that NCCL needs",
                      *kSharedGpu =
                          "small, on a GPU that ranks share: flags would wait for it to switch between "
                          "processes",
                      *kPairs = "small blocks: one kernel that writes into the memory of the other GPUs",
-                     *kPairsOnHost =
-                         "small blocks, on one node: the host is done in half the time that NCCL needs";
+                     *kPairsOnHost = "small blocks, on one node: half of the host's time that NCCL needs";
 constexpr Row cuda(OpKinds kinds, std::string_view route, const char* reason, Limits limits = {}) {
   limits.fewest_ranks = std::max(limits.fewest_ranks, 2);
   return {.on = On::kGpu,
@@ -118,12 +116,11 @@ constexpr Row cuda_general(std::string_view route, const char* reason) {
   return {.on = On::kGpu, .kinds = kAllKinds, .carrier = route, .reason = reason};
 }
 
-// Some kinds go by a route up to a size although another route comes first below. `peer`: up to
-// these sizes the device is done earlier than by NCCL, on two H100s and H200s linked by NVLink, up
-// to 256 MiB in all, and on four H200s; kernels that run beside it are done no later, either
-// (benchmarks/cuda_overlap.py). Among more ranks, larger sizes are not measured yet. `host_staged`:
-// at most some microseconds later than by NCCL, and mostly earlier, with half of the host's time.
-// An all_to_all goes one way whatever its size: a rank does not know the sizes of the others.
+// The first rows give a route a size up to which it comes before NCCL. `peer`: up to these sizes it
+// is done earlier on the GPU than NCCL, and does not delay kernels beside it
+// (benchmarks/cuda_overlap.py), on two H100s, and on two and four H200s with NVLink; more ranks are
+// not measured. `host_staged`: at most some microseconds later on the GPU than NCCL, for half of the
+// host's time. An all_to_all has no limit of size: a rank does not know the sizes of its peers.
 constexpr Row kGpuRows[] = {
     cuda(kVectors, "peer", kSmall, {.most_ranks = 8, .bytes = 64 * kKiB, .to_all = 256 * kKiB}),
     cuda(kVectors, "peer", kSmall, {.fewest_ranks = 9, .bytes = 32 * kKiB}),
@@ -184,13 +181,13 @@ constexpr Row links(std::string_view transport, const char* reason, const char* 
 }
 
 constexpr Row kLinksRows[] = {
-    links("shm", "its ranks share the memory of one node, and no launcher or setting asks for MPI",
+    links("shm", "its ranks share the memory of one node, and neither a launcher nor a setting asks for MPI",
           "its ranks are on several nodes, or a launcher or setting asks for MPI"),
     links("mpi", "MPI runs on all of its ranks", "MPI does not run on all of its ranks"),
-    links("gloo", "it is part of torch", ""),
+    links("gloo", "it is always there, as a part of torch", ""),
 };
 
-// Of kHostRows; found by name once.
+// The Algorithm of each row of kHostRows, or null. Found by name, once.
 const std::array<const Algorithm*, std::size(kHostRows)>& algorithms_of_rows() {
   static const auto found = [] {
     std::array<const Algorithm*, std::size(kHostRows)> all{};
@@ -205,7 +202,7 @@ const std::array<const Algorithm*, std::size(kHostRows)>& algorithms_of_rows() {
   return found;
 }
 
-// Of kGpuRows; found by name once.
+// The GpuRouteRow of each row of kGpuRows. Found by name, once.
 const std::array<const GpuRouteRow*, std::size(kGpuRows)>& routes_of_rows() {
   static const auto found = [] {
     std::array<const GpuRouteRow*, std::size(kGpuRows)> all{};

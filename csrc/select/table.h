@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The score table: what carries which calls, for host memory, CUDA tensors, windows and the
-// messages of a group. Everything that chooses reads these rows by decide.h, and so does `altorch
-// explain`. ALTORCH_ROUTE comes before them.
+// The score table: ordered rows that say what carries which calls on host memory, on CUDA tensors
+// and for windows, and which transport carries a group's messages. The first row that matches, and
+// whose carrier supports the call, wins. decide() applies the rows, ALTORCH_ROUTE first; for
+// On::kLinks python/altorch/_backend.py does. Others only list them.
 //
-// A new way to carry calls is a row here. An executor says what it cannot do; the table says what
-// is preferred. Within a route, base/protocol.h chooses.
+// A carrier says what it cannot do; the table says what is preferred. base/protocol.h chooses within
+// a carrier.
 #pragma once
 
 #include <span>
@@ -18,13 +19,14 @@ namespace altorch {
 
 // Thread rules of this file: pure functions, any thread.
 
-// Best first: the first that serves a call, and whose carrier can carry it, is taken.
+// Best first.
 std::span<const Row> rows_on(On on);
 
-// The algorithm that a row on host memory names, or null: it names native collectives.
+// The algorithm that a row names, or null: it names native collectives. `row`: an element of
+// rows_on(On::kHost), not a copy.
 const Algorithm* algorithm_of(const Row& row);
 
-// The route that a row for CUDA tensors names.
+// The route that a row names. `row`: an element of rows_on(On::kGpu), not a copy.
 const GpuRouteRow& gpu_route_of(const Row& row);
 
 // For which calls rows name the algorithm, as a clause for people.

@@ -156,18 +156,20 @@ def make_backend(
 ) -> Backend:
     """The backend of a group that torch.distributed does not manage, for frameworks that make groups themselves.
 
-    Collective over the `size` ranks, which meet in `store`: one of its own for each group, such as a `PrefixStore`.
-    `name` and `global_ranks` (default: 0 to size - 1) are what errors call the group and its ranks; `timeout` holds for
-    making it and for calls. Memory carries the group where its ranks share a node, else Gloo; CUDA tensors go as in any
-    group. MPI is not used: it starts once in a process, for all ranks of a job. No default group is needed.
-    Raises ValueError for a rank that is none, DistBackendError where ranks do not come. docs/frameworks.md shows a use.
+    Collective over the `size` ranks. `store`: used for this group alone, for example a `PrefixStore`. Errors show
+    `name`, the same on all ranks, and `global_ranks` (default: 0 to size - 1). `timeout`: of this call and of
+    collectives. Shared memory carries CPU tensors on one node, else Gloo; MPI is not used, because it starts once in
+    a process, for all ranks of a job. CUDA tensors go as in any group. No default group is needed. Raises ValueError
+    for an invalid rank or invalid global_ranks, DistBackendError if a rank does not come in time. docs/frameworks.md
+    shows a use.
     """
     from altorch import _backend
 
     ranks = list(global_ranks) if global_ranks is not None else list(range(size))
     if not 0 <= rank < size or len(ranks) != size or len(set(ranks)) != size:
         raise ValueError(
-            f"rank {rank} of {size}, global_ranks {ranks}: no rank, or not as many ranks as size says"
+            f"make_backend: rank {rank} must lie between 0 and {size - 1}, and global_ranks {ranks} must be {size} "
+            "different ranks"
         )
     return _backend.made_for_framework(store, rank, name, ranks, timeout, options)
 

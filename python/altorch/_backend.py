@@ -307,26 +307,27 @@ class Group:
         return backend
 
     def _create(self) -> tuple[Any, str]:
-        """The backend, and why this transport carries it: the first row of the score table that serves."""
+        """The backend, and why this transport carries it: the first kLinks row of the score table that is usable."""
         places = [_Place.of(fields) for fields in self.met.words]
         if not self._needs_only_memory(places):
             self.met.settle()  # MPI and Gloo block in the caller's store
-        ways = {"shm": self._by_memory, "mpi": self._by_mpi, "gloo": self._by_gloo}
-        passed_over = ""
+        makers = {"shm": self._make_in_memory, "mpi": self._make_over_mpi, "gloo": self._make_over_gloo}
+        unsupported = ""
         for carrier, reason in extension().links_rows():
-            backend, said = ways[carrier](places)
+            backend, detail = makers[carrier](places)
             if backend is not None:
                 if self.is_job:
                     self.met.leave()
-                return backend, reason + (f" ({said})" if said else passed_over)
-            if said:
-                passed_over = f", and {carrier} does not: {said}"
-        raise AssertionError("gloo serves every group")
+                return backend, reason + (f" ({detail})" if detail else unsupported)
+            if detail:
+                unsupported = f"; {carrier} is unsupported: {detail}"
+        raise AssertionError("gloo carries every group")
 
-    def _by_memory(self, places: list[_Place]) -> tuple[Any, str]:
+    def _make_in_memory(self, places: list[_Place]) -> tuple[Any, str]:
+        """With Gloo behind the shared memory: it carries the group if the segment cannot be made."""
         return (self._over_gloo() if self._needs_only_memory(places) else None), ""
 
-    def _by_mpi(self, places: list[_Place]) -> tuple[Any, str]:
+    def _make_over_mpi(self, places: list[_Place]) -> tuple[Any, str]:
         if self.without_mpi:
             return None, "the group was made without MPI"
         standings = [
@@ -342,7 +343,7 @@ class Group:
         self._report(standings, unsupported_reason)
         return None, unsupported_reason or ""
 
-    def _by_gloo(self, places: list[_Place]) -> tuple[Any, str]:
+    def _make_over_gloo(self, places: list[_Place]) -> tuple[Any, str]:
         return self._over_gloo(), ""
 
     def _place(self) -> _Place:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ends a time estimate of torch's also where an exception is thrown in it.
+"""Replaces torch.distributed._time_estimator by one that ends the estimate after an exception, too.
 
-torch 2.15's own context does not, and later collectives of the group would be estimated and not run. The engine
-refuses an estimate that did not begin here.
+torch 2.15 leaves the estimate active then, and later collectives would be estimated instead of run. The engine refuses
+an estimate that does not start here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.distributed import distributed_c10d
 
 @functools.cache
 def install() -> None:
-    """Once, when the first group is made."""
+    """When a group is made; does its work once."""
     original = getattr(distributed_c10d, "_time_estimator", None)
     if original is None:
         return
@@ -40,7 +40,7 @@ def install() -> None:
                 try:
                     yield estimate
                 except BaseException:
-                    with contextlib.suppress(Exception):  # the program's own is what it gets
+                    with contextlib.suppress(Exception):  # the caller gets the program's exception
                         backend._end_time_estimate()
                     raise
         finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The file of `altorch tune`: what it says, whether it holds here, and how the engine gets it.
+"""The file of `altorch tune`: its format, its checks, and how the engine receives it.
 
     {"altorch_tuned": 1, "altorch": "0.1.0", "machine": {"cpu": "...", "cores": 2, "gpus": [...]}, "measured": {...},
      "rules": [{"operation": "all_reduce", "device": "cpu", "ranks": 2, "from": 16384, "below": 131072,
@@ -7,7 +7,7 @@
      "costs": [{"operation": "all_reduce", "device": "cpu", "ranks": 2, "us": [[1024, 4.2], [65536, 19.5]]}]}
 
 Sizes are bytes of a rank's larger buffer, as ALTORCH_ROUTE counts them; `gain` is the default's time over the choice's.
-A machine has "gpus" only in a file with choices for CUDA tensors.
+"machine" lists "gpus" only if something of the file was measured with --device cuda.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _applied: tuple[str, str] = ("", "")  # the file, and what it said
 
 
 def digest() -> str:
-    """Of the rules and costs that hold for new groups, for the ranks to compare; `none` where there are none."""
+    """A hash of the rules and costs in effect, which the ranks compare; "none" without any."""
     return hashlib.sha256(_applied[1].encode()).hexdigest()[:12] if _applied[1] else _ABSENT
 
 
 def apply() -> None:
-    """Gives the engine the file of ALTORCH_TUNED. A file that does not hold here is refused with one warning."""
+    """Passes the file of ALTORCH_TUNED to the engine. An invalid file is ignored, with one warning."""
     global _applied
     path = os.environ.get("ALTORCH_TUNED", "")
     if path == _applied[0]:
@@ -50,10 +50,10 @@ def apply() -> None:
         rules, costs = "", []
         extension().set_tuned_costs(costs)
         extension().set_tuned_rules(rules)
-        # With -W error the other ranks would wait for one that does not come.
+        # With -W error, the exception would leave the peers waiting for this rank.
         with contextlib.suppress(RuntimeWarning):
             warnings.warn(
-                f"altorch: ALTORCH_TUNED is left aside, the defaults serve: {path}: {_reason(error)}",
+                f"altorch: ALTORCH_TUNED={path} is ignored, the defaults apply: {_reason(error)}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -61,11 +61,11 @@ def apply() -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The document. Raises OSError, or ValueError that says what is wrong, and in which line of no JSON."""
+    """The document. Raises OSError, or ValueError with the reason; for invalid JSON it names the line."""
     # O_NONBLOCK: a FIFO would keep the other ranks waiting.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is no file")
+            raise ValueError("it is not a regular file")
         text = file.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
@@ -74,7 +74,7 @@ def read(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("its brackets are nested too deep") from None
     if not isinstance(document, dict) or "altorch_tuned" not in document:
-        raise ValueError("it is none of `altorch tune`")
+        raise ValueError("it was not written by `altorch tune`")
     if document["altorch_tuned"] != FORMAT:
         raise ValueError(
             f"its format is {document['altorch_tuned']!r}, this altorch reads {FORMAT}; tune again"
@@ -83,14 +83,14 @@ def read(path: Path) -> dict[str, Any]:
         raise ValueError(f"altorch {document.get('altorch')} wrote it, this is {__version__}; tune again")
     rules = document.get("rules")
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-        raise ValueError("'rules' is no list of rules")
+        raise ValueError("'rules' is not a list of objects")
     there = document.get("machine")
     here = machine(on_gpus=isinstance(there, dict) and "gpus" in there)
     if there != here:
         raise ValueError(f"it was measured on {_words(there)}, this is {_words(here)}; tune again")
     rows = [*rules, *(document["costs"] if isinstance(document.get("costs"), list) else [])]
     if "gpus" not in here and any(isinstance(row, dict) and row.get("device") == "cuda" for row in rows):
-        raise ValueError("it has choices for CUDA tensors, and does not say for which GPUs; tune again")
+        raise ValueError("it has entries for CUDA tensors, and no models of GPUs; tune again")
     return document
 
 
@@ -103,23 +103,23 @@ def costs_of(document: dict[str, Any]) -> list[Any]:
     """As the engine takes them: on a GPU or not, operation, ranks, pairs of bytes and us. Raises ValueError."""
     found = document.get("costs", [])
     if not isinstance(found, list):
-        raise ValueError("'costs' is no list")
+        raise ValueError("'costs' is not a list")
     return [_cost(number, row) for number, row in enumerate(found, 1)]
 
 
 def _cost(number: int, row: Any) -> Any:
     if not isinstance(row, dict) or not isinstance(row.get("us"), list):
-        raise ValueError(f"costs, row {number}: 'us' is no list")
+        raise ValueError(f"costs, row {number}: 'us' is not a list")
     where = f"costs, row {number}"
     operation, device = _name(row, "operation", where), _device(row, where)
     ranks = _number(row, "ranks", where, below=1 << 31)
     points = []
     for point in row["us"]:
         if not isinstance(point, list) or len(point) != 2 or isinstance(point[1], bool):
-            raise ValueError(f"{where}: 'us' has what is no pair of bytes and us")
+            raise ValueError(f"{where}: 'us' must hold pairs [bytes, us]")
         size, took = point
         if not isinstance(took, (int, float)) or not 0 < took < 1e12:
-            raise ValueError(f"{where}: a time is no number of us")
+            raise ValueError(f"{where}: a time is not between 0 and 1e12 us")
         points.append((_number({"a size": size}, "a size", where), float(took)))
     return device == "cuda", operation, ranks, points
 
@@ -153,14 +153,14 @@ def _rule(number: int, rule: dict[str, Any]) -> str:
 def _name(row: dict[str, Any], name: str, where: str) -> str:
     word = row.get(name)
     if not isinstance(word, str) or not (word.isascii() and word.replace("/", "").replace("_", "").isalnum()):
-        raise ValueError(f"{where}: '{name}' is no name")
+        raise ValueError(f"{where}: '{name}' is not a name")
     return word
 
 
 def _number(row: dict[str, Any], name: str, where: str, below: int = 1 << 62) -> int:
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
-        raise ValueError(f"{where}: '{name}' is no number")
+        raise ValueError(f"{where}: '{name}' is not a number from 0 on, or too large")
     return value
 
 

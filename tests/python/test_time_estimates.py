@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.skipif(
     reason=f"torch {torch.__version__} has time estimates for NCCL alone",
 )
 CPU = torch.device("cpu")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def microseconds(call):
@@ -179,6 +181,13 @@ def test_a_graph_is_scheduled_by_the_estimates(world):
     overlapped = [scheduled(group.group_name, us) for us in (1.0, 1_500.0, 100_000.0)]
     assert overlapped[0] < overlapped[1] < overlapped[2], overlapped
     dist.destroy_process_group(group)
+
+
+def test_the_defaults_are_those_of_the_rows(capsys):
+    from benchmarks import costs
+
+    costs.main([])
+    assert capsys.readouterr().out == (ROOT / "csrc" / "select" / "default_costs.inc").read_text()
 
 
 def test_a_file_has_what_was_measured():

@@ -264,12 +264,12 @@ def test_a_tuned_rule_holds_for_its_ranks_and_sizes(tmp_path):
 
 BAD = {
     "no JSON": ("{", "line 1"),
-    "not ours": ("[]", "none of `altorch tune`"),
+    "not ours": ("[]", "not written by `altorch tune`"),
     "newer": (content(altorch_tuned=2), "format is 2"),
     "another version": (content(altorch="0.0.1"), "tune again"),
     "another machine": (content(machine={"cpu": "a 6502", "cores": 1}), "1 cores of a 6502"),
     "no machine": (content(machine=None), "an unknown machine"),
-    "no rules": (content(rules=7), "no list"),
+    "no rules": (content(rules=7), "not a list"),
     "no name": (content(TWO_STEPS | {"choice": "x=y,cuda=nccl"}), "rule 1: 'choice'"),
     "no number": (content(TWO_STEPS, TWO_STEPS | {"below": -1}), "rule 2: 'below'"),
     "a truth": (content(TWO_STEPS | {"ranks": True}), "rule 1: 'ranks'"),
@@ -278,7 +278,7 @@ BAD = {
         content() | {"costs": [{"operation": "all_reduce", "ranks": 1, "us": [[8, 1.0]]}]},
         "at least 2 ranks",
     ),
-    "no GPUs": (content(TWO_STEPS | {"device": "cuda"}), "for which GPUs"),
+    "no GPUs": (content(TWO_STEPS | {"device": "cuda"}), "no models of GPUs"),
     "no device": (content(TWO_STEPS | {"device": []}), "neither cpu nor cuda"),
     "an unknown choice": (content(TWO_STEPS | {"choice": "shm/fastest"}), "no protocol of shm"),
     "a folder": (None, "Is a directory"),
@@ -288,7 +288,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_file_that_does_not_hold_is_left_aside(name, tmp_path, monkeypatch):
+def test_a_file_that_does_not_hold_is_ignored(name, tmp_path, monkeypatch):
     bad, reason = BAD[name]
     path = tmp_path / "tuned.json"
     if bad is None:
@@ -296,7 +296,7 @@ def test_a_file_that_does_not_hold_is_left_aside(name, tmp_path, monkeypatch):
     else:
         path.write_text(bad if isinstance(bad, str) else json.dumps(bad))
     monkeypatch.setenv("ALTORCH_TUNED", str(path))
-    with pytest.warns(RuntimeWarning, match="the defaults serve") as caught:
+    with pytest.warns(RuntimeWarning, match="the defaults apply") as caught:
         _tuned.apply()
     assert reason in str(caught[0].message) and _tuned.digest() == "none"
     with warnings.catch_warnings():

@@ -14,13 +14,14 @@ void TimeEstimate::guard(bool begins) { guards += begins ? 1 : -1; }
 
 void TimeEstimate::start() {
   if (guards == 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a time estimate starts through torch.distributed._time_estimator, looked up after the first "
-                "group was made: it ends the estimate where an exception is thrown");
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        "start a time estimate with torch.distributed._time_estimator, and look that name up after the "
+        "first group was made: altorch's version also ends the estimate after an exception");
   }
   const std::lock_guard lock(mutex_);
   if (thread_.load() != std::thread::id())
-    throw Error(ErrorKind::kInvalidArgument, "a time estimate of this group is under way; end it first");
+    throw Error(ErrorKind::kInvalidArgument, "a time estimate of this group is under way; end that first");
   thread_.store(std::this_thread::get_id());
   seconds_ = 0;
 }

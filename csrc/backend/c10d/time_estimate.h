@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// torch's time estimate (c10d::Backend::startTimeEstimate): from start to end, the collectives that
-// the starting thread makes in a group are added up by select/costs.h, and not run. Those of other
-// threads run. Thread rules: any thread.
+// torch's time estimate (c10d::Backend::startTimeEstimate). Between start() and end(), collectives
+// of the starting thread do not run: their estimated durations (select/costs.h) are added up.
+// Collectives of other threads run. Thread rules: any thread.
 #pragma once
 
 #include <atomic>
@@ -12,17 +12,18 @@ namespace altorch::backend {
 
 class TimeEstimate {
  public:
-  // Throws Error(kInvalidArgument) while an estimate of the group is under way, and where no
-  // Guarded lives on this thread.
+  // Starts an estimate on this thread. Throws Error(kInvalidArgument) if the group has an estimate
+  // already, or if guard(true) is not in effect on this thread.
   void start();
-  // us. Throws Error(kInvalidArgument) where this thread has started none.
+  // Returns microseconds. Throws Error(kInvalidArgument) if this thread has not called start().
   float end();
-  // Whether this thread has started one.
+  // Whether this thread has called start(), and not yet end().
   bool is_running() const { return thread_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
-  void add(double seconds);
+  void add(double seconds);  // of one call; on the thread of start()
 
-  // Promises that end() follows start() on this thread, whatever is thrown between: else later
-  // collectives of the program would not run. python/altorch/_time_estimate.py makes it.
+  // Counts, up (true) or down (false), the scopes of this thread that call end() also after an
+  // exception. start() wants one: else an exception would leave the estimate active, and later
+  // collectives would not run. python/altorch/_time_estimate.py calls it.
   static void guard(bool begins);
 
  private:

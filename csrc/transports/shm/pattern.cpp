@@ -8,11 +8,11 @@
 namespace altorch::shm {
 namespace {
 
-// Up to so many bytes of all other ranks together, every rank reads and reduces all of a vector, in
-// one step; beyond, its slice, in two. kReadWithCores: of more than two ranks with a core each;
-// kRead: of two, and with fewer cores, where another wait costs more. us for one and for two steps,
-// medians of `altorch bench all_reduce --against al:shm/one_step,al:shm/two_steps`, on 16 cores of
-// an Intel Xeon, and on 2:
+// Up to so many bytes in the vectors of all peers, all_reduce takes one step: each rank reads and
+// reduces whole vectors. Above them two steps: each rank reduces its slice. kReadWithCores: more
+// than two ranks, with a core each; kRead: two ranks, or fewer cores, where a second wait costs
+// more. us for one and for two steps, medians of `altorch bench all_reduce --against
+// al:shm/one_step,al:shm/two_steps`, on 16 cores of an Intel Xeon, and on 2:
 //   2 ranks            64 KiB  19.6  24.0    128 KiB  31.4  31.6
 //   4 ranks            16 KiB  20.5  20.5     32 KiB  29.1  26.1
 //   8 ranks             4 KiB  15.3  15.9      8 KiB  19.8  17.4
@@ -24,12 +24,11 @@ std::int64_t bytes_of(const Call& call) {
   return call.count * static_cast<std::int64_t>(size_of(call.dtype));
 }
 const char* larger_than_an_area(const Call& call, const Place& place) {
-  return bytes_of(call) > place.area_bytes ? "the vector is larger than what a rank shows in one step"
-                                           : nullptr;
+  return bytes_of(call) > place.area_bytes ? "the vector is larger than the area of a rank" : nullptr;
 }
 const char* large(const Call& call, const Place& place) {
   return (place.ranks - 1) * bytes_of(call) > (place.ranks > 2 && place.core_each ? kReadWithCores : kRead)
-             ? "it is faster that each rank reduces a slice of so much"
+             ? "two steps are faster at this size"
              : nullptr;
 }
 
@@ -49,18 +48,18 @@ constexpr ReductionProtocol kReductions[] = {
      .steps = [](const Call&, const Place&) -> std::string { return patterns::kLargeReduction.summary; }},
 };
 
-// From so many bytes on a block is copied once, from where its rank has it. On 32 cores that made
+// The smallest block, in bytes, that is copied once, from its owner's memory. On 32 cores that made
 // all_to_all 1.2 to 2.5 times as fast with 2 to 16 ranks, scatter 1.3 to 5.9 times (64 KiB to 16
 // MiB in all).
 constexpr std::int64_t kInPlace = 32 << 10;
-// The same where several ranks read the memory of one, and wait for its page tables: below 0.7 to
-// 1.0 times as fast.
+// The same of a scatter among more than two ranks: all of them read the root's memory, and wait for
+// its page tables. Below this size it was 0.7 to 1.0 times as fast.
 constexpr std::int64_t kInPlaceOfOne = 256 << 10;
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-// Of several ranks each would read all blocks, and a root all of them alone: with 4 that takes as
-// long, or longer.
+// Among more than two ranks, several would read the same blocks of an all_gather, and the root of a
+// gather all blocks alone: with 4 ranks that takes as long, or longer.
 bool reads_all(const Call& call, const Place& place) {
   return place.ranks > 2 && (call.kind == OpKind::kAllGather || call.kind == OpKind::kGather);
 }
@@ -77,8 +76,9 @@ constexpr BlockProtocol kBlocks[] = {
      },
      .passed_over_reason = [](const Call& call, const Place& place) -> const char* {
        if (reads_all(call, place)) return "ranks that read the same memory wait for each other";
-       return longest_block(call) < least_in_place(call, place) ? "small blocks go faster through the areas"
-                                                                : nullptr;
+       return longest_block(call) < least_in_place(call, place)
+                  ? "blocks of this size are faster through the areas"
+                  : nullptr;
      },
      .steps = [](const Call&, const Place&) -> std::string {
        return "every rank reads its blocks where they are, once";

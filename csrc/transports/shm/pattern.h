@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How each collective is cut into steps over a Segment: what a rank puts into its area in a step,
-// and what it gets from the areas of the others.
+// How each collective over a Segment is divided into steps. In each step a rank writes to its own
+// area, and then reads the areas of its peers.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,20 @@
 
 namespace altorch::shm {
 
-// One call on its way.
+// The call in progress.
 struct Job {
   Call call;
   Segment* segment = nullptr;
   std::uint64_t first_step = 0;  // in the life of the group
   std::int64_t steps = 0;        // of this call
-  // Of the largest block that this rank knows of; where the ranks tell theirs, after the first step
-  // that of any rank.
+  // Elements of the largest block that this rank knows of; if ranks_tell(), after the first step of
+  // any rank.
   std::int64_t longest_block = 0;
   std::uint64_t word = 0;  // what the others are told with every step: word_of()
   // By rank, where they may read each other's memory; otherwise empty.
   std::span<const Process> processes = {};
-  // Blocks of so many elements are read where they are; smaller ones go through the areas.
+  // Blocks of at least so many elements are read from the peer's memory, once; smaller ones go
+  // through the areas.
   std::int64_t in_place_from = std::numeric_limits<std::int64_t>::max();
   // By rank; empty: the same.
   std::span<const int> ranks_of_group = {};
@@ -41,8 +42,8 @@ struct Job {
   int rank_of_group(int rank) const {
     return ranks_of_group.empty() ? rank : ranks_of_group[static_cast<std::size_t>(rank)];
   }
-  // Whether ranks may know different blocks: they tell what they have in the first step, and the
-  // steps follow from the longest.
+  // Whether ranks may know different sizes of blocks. Then each publishes its counts in the first
+  // step, and the number of steps follows from the longest block.
   bool ranks_tell() const { return !all_know_sizes(call.kind); }
   std::int64_t element() const { return static_cast<std::int64_t>(size_of(call.dtype)); }
 };
@@ -52,8 +53,8 @@ struct Pattern {
 
   const char* summary;
   Waits waits;
-  // How many steps a call takes; given `longest_block` of all ranks where they tell it
-  // (Job::ranks_tell).
+  // The number of steps of the call. If Job::ranks_tell(), `longest_block` must be that of all
+  // ranks.
   std::int64_t (*steps)(const Job& job);
   // In step `step` of the call, from 0 on. put() may write to the rank's own area of that step,
   // get() reads those of the others, and may write to its own area of the next. Throws
@@ -81,7 +82,7 @@ enum class ReductionSteps : std::uint8_t { kOne, kTwo };
 using ReductionProtocol = Protocol<Call, Place, ReductionSteps>;
 std::span<const ReductionProtocol> reduction_protocols();
 
-// How all_gather, gather, scatter and all_to_all move a block: each for itself, so that one call
+// How all_gather, gather, scatter and all_to_all move a block. Each block by itself, so one call
 // may do both.
 enum class BlockMove : std::uint8_t { kInPlace, kAreas };
 using BlockProtocol = Protocol<Call, Place, BlockMove>;
@@ -94,13 +95,14 @@ std::int64_t in_place_from(const Call& call, const Place& place, std::string_vie
 // For people; its steps are the pattern's.
 ExplainedProtocol explain_pattern(const Call& call, const Place& place, std::string_view asked);
 
-// agreement.cpp. The largest block, or, where the blocks must agree, a hash of them that is odd; of
-// even ones twice the count.
+// agreement.cpp. What ranks compare. If all ranks must have the same blocks: twice the count (the
+// last bit is 0) for blocks of one size, a hash of the counts (the last bit is 1) for uneven ones.
+// Else the longest block.
 std::uint64_t word_of(const Job& job);
-// Before step `step` of the call is published, 0 and 1: those of later steps lie in the same two
-// places.
+// Writes this rank's counts for its peers, before steps 0 and 1 are published: a segment holds the
+// counts of two steps, which later steps reuse.
 void put_counts(const Job& job, std::int64_t step);
-// When it is there: the first rank that has other counts than this one wants.
+// After step 0: the error for the first peer whose counts differ from those of this rank.
 std::optional<Error> disagreement(const Job& job);
 
 }  // namespace altorch::shm

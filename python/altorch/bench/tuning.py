@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 
 from altorch.bench.rows import Row
 
-# A choice is taken where it is at least so much faster than the default, in every pass, by the 10th
-# percentile and by the median: less is noise.
+# A choice needs at least this speed-up over the default in every pass, in the 10th percentile and in
+# the median; less is noise.
 MARGIN = 1.05
 # Not all_to_all: ranks know different sizes of it, and a rule for all sizes is seldom right.
 OPERATIONS = {
     "cpu": ("all_reduce", "all_gather"),
     "cuda": ("all_reduce", "all_gather", "reduce_scatter", "broadcast"),
 }
-# Of a route, what carries whole vectors or blocks of any kind of call.
+# Protocols for special calls alone: RMS norm, small blocks of an all_to_all, messages.
 _NOT_TRIED = ("norm", "pairs", "messages")
 
 
 def choices(device: str, operation: str, shared_gpus: bool = False) -> list[str]:
-    """What ALTORCH_ROUTE can name beside the default, for ranks of one node."""
+    """The values of ALTORCH_ROUTE that are measured beside the default, for ranks of one node."""
     from altorch._extension import extension
 
     if device == "cpu":
@@ -36,8 +36,8 @@ def choices(device: str, operation: str, shared_gpus: bool = False) -> list[str]
 class Rule(NamedTuple):
     operation: str
     ranks: int
-    begin: int  # bytes, of the smallest size that was measured
-    below: int
+    begin: int  # bytes, inclusive: half-way, by the logarithm, to the next smaller size that was measured
+    below: int  # bytes, exclusive
     choice: str
     gain: float  # the default's median over that of the choice, the least of all passes and sizes
     device: str = "cpu"
@@ -94,7 +94,7 @@ def rules_of(
 def costs_of(
     passes: Sequence[Iterable[Row]], chosen: dict[tuple[str, int], tuple[str, float]], ranks: int, device: str
 ) -> list[dict[str, Any]]:
-    """What calls take with the rules, us by bytes, the least median of all passes: for time estimates."""
+    """The lowest median of all passes by size, us, with the rules applied: for time estimates."""
     least: dict[str, dict[int, float]] = {}
     for row in (row for rows in passes for row in rows if row["operation"] != "memcpy"):
         operation, size = row["operation"], row["bytes"]

@@ -514,7 +514,7 @@ TEST(ShmCollectives, SayWhatHappens) {
   const ExplainedProtocol large = ShmCollectives::describe(call, 4, "one_step");
   EXPECT_EQ(large.name, "two_steps");
   ASSERT_EQ(large.others.size(), 1u);
-  EXPECT_EQ(large.others[0].second, "the vector is larger than what a rank shows in one step");
+  EXPECT_EQ(large.others[0].second, "the vector is larger than the area of a rank");
   call.kind = OpKind::kBroadcast;
   EXPECT_EQ(ShmCollectives::describe(call, 4, "one_step").name, "");
   call.kind = OpKind::kAllToAll;
