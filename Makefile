@@ -130,6 +130,15 @@ test-nodes: build
 test-gloo: build
 	ALTORCH_MPI=none $(call pytest_on,$(CORES)) $(CONFORMANCE)
 
+# Frameworks in tiny runs beside Gloo, in an environment of their own that sees the torch of $(VENV). Not a part of `make test`.
+FRAMEWORKS ?= .venv-frameworks
+test-frameworks: build
+	@test -x $(FRAMEWORKS)/bin/python || $(BIN)/python -m venv $(FRAMEWORKS)
+	@$(FRAMEWORKS)/bin/python -c "import sys, sysconfig; open(sysconfig.get_path('purelib') + '/altorch.pth', 'w').write('\n'.join(sys.argv[1:]))" \
+	  "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")" "$(CURDIR)/python"
+	$(FRAMEWORKS)/bin/python -m pip install --quiet -r tests/frameworks/requirements.txt
+	$(FRAMEWORKS)/bin/python -m pytest -q -p no:cacheprovider $(PYTEST_ARGS) tests/frameworks
+
 # Shared memory, reductions, algorithms and what is common to all; ARM_TESTS='-NodeLinks*' runs nearly everything.
 ARM_TESTS ?= Shm*:SharedMemory*:Combine*:Reduce*:Average*:Divide*:Scale*:Narrow*:Widen*:KernelTable*:Kernels*:SmallKernels*:All*:Barrier*:Broadcast*:Gather*:Scatter*:Execution*:Loopback*:AdaptiveWait*:Fields*:StoreAllgather*:FirstAllgather*:Survivors*:Env*:EnumTable*
 test-aarch64: $(STAMP)
