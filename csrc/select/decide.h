@@ -20,11 +20,11 @@ namespace altorch {
 // Thread rules of this file: pure functions, any thread.
 
 // Offers one route after another to `takes`, the best first, until `takes` returns true. Returns
-// that route, or nothing. Operation::device decides between host and device memory; on device memory
-// the World must come from World::of(). Routes that cannot carry the operations are offered, too: `takes` asks
-// unsupported_reason(). The operations, at least one, are enqueued together; there are several only
-// on device memory. Does not allocate; pass `takes` by std::ref, so that its std::function does not
-// either. Throws what `takes` throws.
+// that route, or nothing. Operation::device decides between host and device memory; on device
+// memory the World must come from World::of(). Routes that cannot carry the operations are offered,
+// too: `takes` asks unsupported_reason(). The operations, at least one, are enqueued together;
+// there are several only on device memory. Does not allocate; pass `takes` by std::ref, so that its
+// std::function does not either. Throws what `takes` throws.
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const std::function<bool(const Route&)>& takes);
 // The first route that can carry the operation on host memory. For a collective there is always

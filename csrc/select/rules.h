@@ -31,18 +31,19 @@ class Rules {
   // Parses `text` as ALTORCH_ROUTE. Throws ErrorKind::kInvalidArgument if it is not valid.
   static void check(const std::string& text);
 
-  // The route (gpu_route.h) that ALTORCH_ROUTE names for operations on CUDA tensors that are enqueued
-  // together, or an empty view. If the rules of the single operations name different routes: that of
-  // the first rule that applies to all of them.
+  // The route (gpu_route.h) that ALTORCH_ROUTE names for operations on CUDA tensors that are
+  // enqueued together, or an empty view. If the rules of the single operations name different
+  // routes: that of the first rule that applies to all of them.
   std::string_view gpu_route(std::span<const Operation> operations, int size) const;
   // The route that the file of ALTORCH_TUNED names for this call, or an empty view. It is tried
   // first; the rows of table.h follow.
   std::string_view tuned_gpu_route(const Operation& operation, int size) const;
-  // The protocol (base/protocol.h) that the first rule that applies names, if it names `route`; else
-  // an empty view.
+  // The protocol (base/protocol.h) that the first rule that applies names, if it names `route`;
+  // else an empty view.
   std::string_view gpu_protocol(const Operation& operation, int size, std::string_view route) const;
 
-  // The route of windows (table.h) that the first rule names, which is tried first, or an empty view.
+  // The route of windows (table.h) that the first rule names, which is tried first, or an empty
+  // view.
   std::string_view window() const { return window_; }
 
   struct Rule {

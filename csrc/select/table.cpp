@@ -119,8 +119,8 @@ constexpr Row cuda_general(std::string_view route, const char* reason) {
 // The first rows give a route a size up to which it comes before NCCL. `peer`: up to these sizes it
 // is done earlier on the GPU than NCCL, and does not delay kernels beside it
 // (benchmarks/cuda_overlap.py), on two H100s, and on two and four H200s with NVLink; more ranks are
-// not measured. `host_staged`: at most some microseconds later on the GPU than NCCL, for half of the
-// host's time. An all_to_all has no limit of size: a rank does not know the sizes of its peers.
+// not measured. `host_staged`: at most some microseconds later on the GPU than NCCL, for half of
+// the host's time. An all_to_all has no limit of size: a rank does not know the sizes of its peers.
 constexpr Row kGpuRows[] = {
     cuda(kVectors, "peer", kSmall, {.most_ranks = 8, .bytes = 64 * kKiB, .to_all = 256 * kKiB}),
     cuda(kVectors, "peer", kSmall, {.fewest_ranks = 9, .bytes = 32 * kKiB}),

@@ -4,8 +4,8 @@
 // whose carrier supports the call, wins. decide() applies the rows, ALTORCH_ROUTE first; for
 // On::kLinks python/altorch/_backend.py does. Others only list them.
 //
-// A carrier says what it cannot do; the table says what is preferred. base/protocol.h chooses within
-// a carrier.
+// A carrier says what it cannot do; the table says what is preferred. base/protocol.h chooses
+// within a carrier.
 #pragma once
 
 #include <span>

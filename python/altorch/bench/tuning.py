@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from altorch.bench.rows import Row
 
-# A choice needs at least this speed-up over the default in every pass, in the 10th percentile and in
-# the median; less is noise.
+# A choice needs at least this speed-up over the default in every pass, in the 10th percentile and
+# in the median; less is noise.
 MARGIN = 1.05
 # Not all_to_all: ranks know different sizes of it, and a rule for all sizes is seldom right.
 OPERATIONS = {
