@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is chosen once: the way of a window, and what carries the messages of a group.
+// What is chosen once: the route of a window, and what carries the messages of a group.
 #include <string_view>
 
 #include "explain/parts.h"
@@ -9,7 +9,7 @@
 namespace altorch {
 namespace {
 
-// As far as the question tells; a way may also turn out not to serve when it is opened.
+// As far as the question tells; a route may also turn out to be unsupported when it is opened.
 bool serves(std::string_view carrier, const Question& question) {
   const bool one_node = question.nodes == 1;
   if (carrier == "mpi") return question.over_mpi;

@@ -45,11 +45,18 @@ bool Rules::Rule::applies(const Operation& operation, std::int64_t bytes, int si
   return is_for_all_sizes() || (all_know_sizes(operation.kind) && bytes >= from && bytes < below);
 }
 
-const Rules::Rule* Rules::gpu_rule(const Operation& operation, int size) const {
-  for (const Rule& rule : overrides_)
-    if (!rule.gpu_route.empty() && rule.applies(operation, payload_bytes(operation, size), size))
-      return &rule;
+const Rules::Rule* Rules::gpu_rule_for_all(std::span<const Operation> operations, int size) const {
+  for (const Rule& rule : overrides_) {
+    const auto applies = [&](const Operation& each) {
+      return rule.applies(each, payload_bytes(each, size), size);
+    };
+    if (!rule.gpu_route.empty() && std::ranges::all_of(operations, applies)) return &rule;
+  }
   return nullptr;
+}
+
+const Rules::Rule* Rules::gpu_rule(const Operation& operation, int size) const {
+  return gpu_rule_for_all({&operation, 1}, size);
 }
 
 const Rules::Rule* Rules::gpu_rule(std::span<const Operation> operations, int size) const {
@@ -59,13 +66,7 @@ const Rules::Rule* Rules::gpu_rule(std::span<const Operation> operations, int si
     return own && own->gpu_route == first->gpu_route;
   };
   if (!first || std::ranges::all_of(operations.subspan(1), is_named)) return first;
-  for (const Rule& rule : overrides_) {
-    const auto applies = [&](const Operation& each) {
-      return rule.applies(each, payload_bytes(each, size), size);
-    };
-    if (!rule.gpu_route.empty() && std::ranges::all_of(operations, applies)) return &rule;
-  }
-  return nullptr;
+  return gpu_rule_for_all(operations, size);
 }
 
 std::string_view Rules::gpu_route(std::span<const Operation> operations, int size) const {

@@ -69,6 +69,8 @@ class Rules {
  private:
   explicit Rules(std::vector<Rule> rules) : overrides_(std::move(rules)) {}
   void add(const std::string& text, bool tuned);
+  // The first that applies to each of them, or null.
+  const Rule* gpu_rule_for_all(std::span<const Operation> operations, int size) const;
   const Rule* gpu_rule(const Operation& operation, int size) const;
   const Rule* gpu_rule(std::span<const Operation> operations, int size) const;
 

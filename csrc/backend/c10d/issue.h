@@ -26,12 +26,15 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, int device,
     // Also where the call is refused: the peers wait in this order.
     call.operation.device = in_both_orders ? kHostDevice : device;
     call.operation.timeout = deadline(timeout);
+    const auto fill_and_check = [&] {
+      fill(call);
+      check_device(call);
+      for (const Block& block : call.stores) block.check_storable();
+    };
     if (estimate_.is_running()) {
       try {
         communicator_->check_open();
-        fill(call);
-        check_device(call);
-        for (const Block& block : call.stores) block.check_storable();
+        fill_and_check();
       } catch (const Error& cause) {
         throw communicator_->explain(call.operation, cause);
       }
@@ -40,9 +43,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, int device,
     }
     call.operation.sequence = communicator_->next_sequence(call.operation.device);
     try {
-      fill(call);
-      check_device(call);
-      for (const Block& block : call.stores) block.check_storable();
+      fill_and_check();
     } catch (const Error& cause) {
       throw communicator_->refuse(call.operation, cause);
     } catch (const c10::Error& cause) {  // torch's own checks

@@ -56,7 +56,7 @@ def _change(rule: dict[str, Any]) -> dict[str, Any]:
     gain = rule.get("gain")
     return {
         **{name: rule[name] for name in ("operation", "ranks", "from", "below")},
-        "device": "cuda" if rule.get("device") == "cuda" else "cpu",
+        "device": rule.get("device", "cpu"),  # as_text() has looked at it
         "default": ", then ".join(names),
         "choice": rule["choice"],
         "gain": gain if isinstance(gain, float) and 0 < gain < 1e6 else None,
