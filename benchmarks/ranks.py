@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch.distributed import TCPStore
+
 from altorch.bench.rows import Row
 from tests.ranks.launch import clean_environment, free_port, kill_session, rank_environment, spawn
 
@@ -40,19 +42,23 @@ def run_ranks(
     deadline: float = 280.0,
     on_row: Emit | None = None,
     nodes: int = 1,
+    hosts_store: bool = False,
 ) -> list[Row]:
     """Runs ``function`` ("module:name") in ``ranks`` processes and returns the rows in order of arrival.
 
-    ``nodes``: as if the ranks were on so many, one after another.
+    ``nodes``: as if the ranks were on so many, one after another. ``hosts_store``: this process serves the store, as
+    torchrun's agent does. Otherwise rank 0 serves it, and a rank that asks sooner tries again after 0.5 to 1 s.
     """
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         processes: list[subprocess.Popen[bytes]] = []
         readers: list[threading.Thread] = []
         port = free_port()
+        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if hosts_store else None
+        agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"} if store else {}
         try:
             for rank in range(ranks):
-                env = _environment(config, folder) | rank_environment(rank, ranks, "127.0.0.1", port)
+                env = _environment(config, folder) | rank_environment(rank, ranks, "127.0.0.1", port) | agent
                 if nodes > 1:
                     env |= _node_environment(rank * nodes // ranks, nodes)
                 command = [sys.executable, "-m", "benchmarks.ranks", function]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Times the start of a group: from init_process_group to the end of the first barrier, on fresh processes.
 
-The ranks line up after their imports, so that the time of `import torch` is not in the figure. Contenders take turns;
-a run's time is the slowest rank's.
+The ranks line up after their imports, so that the time of `import torch` is not in the figure. The store is there
+before they start, as under torchrun. Contenders take turns; a run's time is the slowest rank's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,13 @@ def main() -> None:
         with console().status(f"{ranks} ranks"):
             for _ in range(arguments.repeats):
                 for contender, done in runs.items():
-                    times = run_ranks("benchmarks.startup:work", ranks, {"contender": contender}, deadline=60)
+                    times = run_ranks(
+                        "benchmarks.startup:work",
+                        ranks,
+                        {"contender": contender},
+                        deadline=60,
+                        hosts_store=True,
+                    )
                     done.append({name: max(row[name] for row in times) for name in PHASES})
         for contender, done in runs.items():
             medians = {name: statistics.median(run[name] for run in done) for name in PHASES}

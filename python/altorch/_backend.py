@@ -18,23 +18,23 @@ import json
 import os
 import warnings
 import zlib
-from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from altorch import _launcher, _time_estimate, _tuned
 from altorch._extension import extension, own_process
 from altorch._version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch.distributed import Store
 
 _warned = False
 
 
-@dataclass
-class _Place:
+class _Place(NamedTuple):
     """What a rank tells the other ranks of the group first."""
 
     job: str = ""  # the MPI job this process belongs to already; empty: MPI has not been started
@@ -43,15 +43,14 @@ class _Place:
     wants_mpi: bool = False  # also where all ranks are on one node
 
     def fields(self) -> list[str]:
-        return [json.dumps(value) for value in asdict(self).values()]
+        return [json.dumps(value) for value in self]
 
     @classmethod
     def of(cls, fields: list[str]) -> _Place:
         return cls(*(json.loads(text) for text in fields))
 
 
-@dataclass
-class _Standing:
+class _Standing(NamedTuple):
     """What a rank tells them about MPI, if shared memory is not enough."""
 
     library: str = ""  # path of the MPI library; empty: none
@@ -123,8 +122,8 @@ def create(backend_options: Any, options: Any) -> Any:
         those = (generation, tuple(member.global_ranks))
         count = _made.get(those, 0)
         _made[those] = count + 1
-        member.life, member.without_mpi = f"{generation}/{count}", True
-        member.prefixes = ""  # a newcomer has come to the store on another way
+        # A newcomer has come to the store on another way, so no prefixes.
+        member = member._replace(life=f"{generation}/{count}", without_mpi=True, prefixes="")
     return make(backend_options.store, member, options)
 
 
@@ -157,8 +156,7 @@ def merged(store: Store, membership: Any, options: Any) -> tuple[Any, str]:
         is_job=False,
     )
     try:
-        member.life = _life(store, member)
-        return make(store, member, options), ""
+        return make(store, member._replace(life=_life(store, member)), options), ""
     except Exception as error:
         return None, str(error)
 
@@ -171,8 +169,7 @@ def made_for_framework(
     member = Member(
         name=name, rank=rank, global_ranks=global_ranks, timeout=timeout, is_job=False, without_mpi=True
     )
-    member.life = _life(store, member)
-    return make(store, member, _checked(options))
+    return make(store, member._replace(life=_life(store, member)), _checked(options))
 
 
 def _life(store: Store, member: Member) -> str:
@@ -204,8 +201,7 @@ def carrying(backend: Any) -> Any:
     return backend.now
 
 
-@dataclass
-class Member:
+class Member(NamedTuple):
     """This rank and its group, which is to be made."""
 
     name: str
@@ -214,7 +210,7 @@ class Member:
     timeout: timedelta
     is_job: bool  # of all ranks: the job's first group, or what is left of it
     # What is left of it: `global_ranks` as they were numbered until now.
-    before: list[int] = field(default_factory=list)
+    before: Sequence[int] = ()
     # Where others may have the same name and the same numbers: what these meet under instead of
     # their name.
     life: str = ""
@@ -223,7 +219,7 @@ class Member:
     # the same names.
     prefixes: str = ""
     # Node and process id of every rank, where they are known before they meet.
-    processes: list[tuple[str, int]] = field(default_factory=list)
+    processes: Sequence[tuple[str, int]] = ()
 
 
 def make(store: Store, member: Member, options: Any) -> Any:
@@ -332,7 +328,7 @@ class Group:
             return None, "the group was made without MPI"
         standings = [
             _Standing(**json.loads(word))
-            for word in self.met.exchange("mpi", json.dumps(asdict(self._standing())))
+            for word in self.met.exchange("mpi", json.dumps(self._standing()._asdict()))
         ]
         unsupported_reason = self._unsupported_reason(places, standings)
         if unsupported_reason is None:
@@ -349,17 +345,13 @@ class Group:
     def _place(self) -> _Place:
         if _own.job and not self.without_mpi:
             return _own
-        place = _Place(
-            wants_mpi=not (_without_mpi or self.without_mpi)
-            and (
-                _chosen_by_user()
-                or _launcher.detect().starts_mpi
-                or any(asks in os.environ.get("ALTORCH_ROUTE", "") for asks in ("native", "window=mpi"))
-            )
+        wants_mpi = not (_without_mpi or self.without_mpi) and (
+            _chosen_by_user()
+            or _launcher.detect().starts_mpi
+            or any(asks in os.environ.get("ALTORCH_ROUTE", "") for asks in ("native", "window=mpi"))
         )
-        if not extension().shared_memory_unsupported_reason(self.size):
-            place.node = extension().shared_memory_node()
-        return place
+        shares = not extension().shared_memory_unsupported_reason(self.size)
+        return _Place(node=extension().shared_memory_node() if shares else "", wants_mpi=wants_mpi)
 
     def _standing(self) -> _Standing:
         standing = _Standing(
@@ -367,25 +359,23 @@ class Group:
             refused_by_user=os.environ.get("ALTORCH_MPI", "").lower() == "none",
         )
         if _without_mpi:
-            standing.reason = _without_mpi
-            return standing
+            return standing._replace(reason=_without_mpi)
         if _own.job:
             return standing
         try:
             from altorch import _mpi
 
             found = _mpi.find()
-            standing.library, standing.reason = str(found.path or ""), found.reason
         except Exception as error:
-            standing.reason = f"looking for an MPI library failed: {error}"
+            return standing._replace(reason=f"looking for an MPI library failed: {error}")
         launcher = _launcher.detect()
-        if standing.library and launcher.starts_mpi and launcher.size != self.size:
-            standing.library = ""
-            standing.reason = (
+        if found.path and launcher.starts_mpi and launcher.size != self.size:
+            reason = (
                 f"{launcher.name} started {launcher.size} ranks, and MPI starts on all of them together, but this "
                 f"first group has {self.size}"
             )
-        return standing
+            return standing._replace(reason=reason)
+        return standing._replace(library=str(found.path or ""), reason=found.reason)
 
     def _needs_only_memory(self, places: list[_Place]) -> bool:
         """The same on every rank. Where memory turns out not to be had, Gloo carries the group."""

@@ -59,8 +59,7 @@ def _generation(store: Store, uuid: int, handles: list[str], member: _backend.Me
             f"uuid {uuid} was already used, for other ranks or another attempt; pass one that was not, the same with "
             "the same handles on all of them"
         )
-    member.life = claim
-    group = _backend.Group(store, member, options)
+    group = _backend.Group(store, member._replace(life=claim), options)
     made, failure = None, ""
     try:
         made = group.create()
