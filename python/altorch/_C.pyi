@@ -24,7 +24,12 @@ class Options(_Backend.Options):  # type: ignore[name-defined,misc]
         cga_cluster_size: int | None = None,
         split_share: bool | None = None,
         on_error: str | None = None,
-    ) -> None: ...
+    ) -> None:
+        """`timeout_seconds`: of every call. `is_high_priority_stream`: of the group's own stream on CUDA.
+
+        `min_ctas`, `max_ctas` (thread blocks), `cga_cluster_size`, `split_share`: as in ncclConfig_t; None leaves
+        them to NCCL. `on_error`: "poison", "teardown" or "continue"; None: what `ALTORCH_ON_ERROR` says.
+        """
     @property
     def is_high_priority_stream(self) -> bool: ...
     @property
@@ -34,10 +39,18 @@ class Options(_Backend.Options):  # type: ignore[name-defined,misc]
     def __copy__(self) -> Options: ...
 
 class Window:
-    """One-sided access to tensors that the ranks of a group have registered."""
+    """One-sided access to tensors that the ranks of a group have registered.
 
-    def tensor_register(self, tensor: Tensor, owning: bool = True) -> None: ...
-    def tensor_deregister(self) -> None: ...
+    Offsets and strides are in elements of the target's tensor, read as one row.
+    """
+
+    def tensor_register(self, tensor: Tensor, owning: bool = True) -> None:
+        """Collective: gives the window this rank's tensor, contiguous; on a GPU one of `altorch.empty()`.
+
+        `owning`: the window keeps the tensor alive.
+        """
+    def tensor_deregister(self) -> None:
+        """Collective: when it returns, no rank accesses the tensors any more."""
     def put(
         self,
         tensor: Tensor,
@@ -48,7 +61,11 @@ class Window:
         *,
         target_stride: int | None = None,
         timeout: float | timedelta | None = None,
-    ) -> Work: ...
+    ) -> Work:
+        """Writes `tensor` to the window of `dst_rank`.
+
+        `target_stride`: row i of `tensor` (its first dimension) goes to `target_offset_nelems + i * target_stride`.
+        """
     def put_signal(
         self,
         tensor: Tensor,
@@ -59,7 +76,8 @@ class Window:
         slot: int = 0,
         target_stride: int | None = None,
         timeout: float | timedelta | None = None,
-    ) -> Work: ...
+    ) -> Work:
+        """`put()` and then `signal()`, in one call."""
     def get(
         self,
         tensor: Tensor,
@@ -69,7 +87,8 @@ class Window:
         *,
         source_stride: int | None = None,
         timeout: float | timedelta | None = None,
-    ) -> Work: ...
+    ) -> Work:
+        """Reads the window of `src_rank` into `tensor`."""
     def accumulate(
         self,
         tensor: Tensor,
@@ -80,10 +99,15 @@ class Window:
         *,
         target_stride: int | None = None,
         timeout: float | timedelta | None = None,
-    ) -> Work: ...
+    ) -> Work:
+        """Reduces `tensor` into the window of `dst_rank`.
+
+        Atomic with `fetch_add()`, `compare_swap()` and other accumulates.
+        """
     def fetch_add(
         self, rank: int, offset: int, value: int, *, timeout: float | timedelta | None = None
-    ) -> int: ...
+    ) -> int:
+        """Adds `value` to an element of int32 or int64, and returns what was there before."""
     def compare_swap(
         self,
         rank: int,
@@ -92,7 +116,8 @@ class Window:
         value: int,
         *,
         timeout: float | timedelta | None = None,
-    ) -> int: ...
+    ) -> int:
+        """Stores `value` where `expected` is, in an element of int32 or int64; returns what was there before."""
     def signal(
         self,
         peer_rank: int,
@@ -101,7 +126,8 @@ class Window:
         *,
         slot: int = 0,
         timeout: float | timedelta | None = None,
-    ) -> Work: ...
+    ) -> Work:
+        """Tells `peer_rank` that everything that this rank asked of its window before has taken effect."""
     def wait_signal(
         self,
         peer_rank: int,
@@ -110,12 +136,20 @@ class Window:
         *,
         slot: int = 0,
         timeout: float | timedelta | None = None,
-    ) -> Work: ...
-    def flush(self, rank: int | None = None) -> None: ...
-    def fence(self) -> None: ...
-    def map_remote_tensor(self, rank: int) -> Tensor: ...
+    ) -> Work:
+        """Waits for one `signal()` of `peer_rank` in that slot; each is waited for once."""
+    def flush(self, rank: int | None = None) -> None:
+        """Returns when everything that this rank began at `rank` (default: all) has taken effect.
+
+        Raises what has failed of it since the last time.
+        """
+    def fence(self) -> None:
+        """Collective: `flush()`, and then a barrier of this window."""
+    def map_remote_tensor(self, rank: int) -> Tensor:
+        """What `rank` has registered, as a row of elements of its own memory."""
     @property
-    def route(self) -> str: ...
+    def route(self) -> str:
+        """What carries it: 'shm', 'mpi' or 'messages'; on GPUs 'peer', 'host_staged' or 'nccl'."""
 
 def window_routes() -> list[dict[str, Any]]: ...
 def empty_shareable(sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor: ...
