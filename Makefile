@@ -25,7 +25,7 @@ LINT_STAMP := $(VENV)/.lint-ready
 # Ranks of the conformance tests compute, so a worker for each core; most other tests wait. 12 workers at most.
 pytest_on = $(BIN)/python -m pytest -n $(or $(PYTEST_WORKERS),$(shell echo $$(($(1) < 12 ? $(1) : 12)))) --dist worksteal $(PYTEST_ARGS)
 
-.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu fuzz clean distclean prerequisites
+.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format docs docs-serve bench sanitize sanitize-gpu fuzz clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -40,6 +40,7 @@ help:
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
 	@echo 'make format    ruff format, clang-format'
+	@echo 'make docs      the documentation site, in build/site; make docs-serve: the same on a local port, built again at each change'
 	@echo 'make sanitize  C++ tests under the address and undefined-behaviour sanitizers, then under the thread sanitizer;'
 	@echo '               SANITIZER=address|thread|undefined|address,undefined runs one'
 	@echo 'make sanitize-gpu  C++ tests of the GPU kernels, under compute-sanitizer'
@@ -229,6 +230,25 @@ lint: build $(LINT_STAMP)
 format: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" ruff format .
 	PATH="$(CURDIR)/$(BIN):$$PATH" clang-format -i $$(git ls-files 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h' 'tests/fuzz/*.cpp' 'tests/fuzz/*.h')
+
+# In an environment of its own: no page needs torch or the extension. USE_SYSTEM=1 takes the tools from PYTHON's environment.
+DOCS_VENV ?= build/docs-venv
+DOCS_STAMP := $(DOCS_VENV)/.ready
+DOCS_PYTHON = $(if $(USE_SYSTEM),$(PYTHON),$(DOCS_VENV)/bin/python)
+# Material names its successor at each build: docs/dependencies.md has it.
+MKDOCS = NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(DOCS_VENV)/bin:$$PATH" $(DOCS_PYTHON) -m mkdocs
+$(DOCS_STAMP): cmake/docs_tools.txt
+	@echo 'make docs: installing the tools of cmake/docs_tools.txt into $(DOCS_VENV)'
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+docs: $(if $(USE_SYSTEM),,$(DOCS_STAMP))
+	@$(MKDOCS) build --strict --quiet
+	@echo 'make docs: the site is at file://$(CURDIR)/build/site/index.html'
+
+docs-serve: $(if $(USE_SYSTEM),,$(DOCS_STAMP))
+	@$(MKDOCS) serve
 
 bench: build
 	$(BIN)/python -m benchmarks.run_all

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 from test_cli import altorch
 
+import altorch as package
 from tests.ranks.launch import backend_under_test
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +42,35 @@ def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     pages = [page.name for page in ROOT.glob("docs/*.md") if page.name != "index.md"]
     assert not [name for name in pages if f"({name})" not in index]
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    named = re.findall(r"^      - [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    root = {"README.md": "index.md"}  # the page in docs/ of that name is pages.md there
+    expected = {root.get(page.name, page.name.lower()) for page in ROOT.glob("*.md")}
+    expected |= {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
+    assert len(named) == len(set(named))
+    assert set(named) == expected | {"pages.md", "command-line.md", "python-api.md"}
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    python = ROOT / "build/docs-venv/bin/python"
+    if not python.exists():
+        pytest.skip("no mkdocs in build/docs-venv: `make docs` installs it")
+    command = [python, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "altorch explain" in (tmp_path / "command-line.html").read_text()
+    reference = (tmp_path / "python-api.html").read_text()
+    for name in ("altorch.survivors", "altorch._C.Window.put", "altorch.ops.scan", "altorch.objects.install"):
+        assert f'id="{name}"' in reference
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (ROOT / "cmake/site/python_api.md").read_text()
+    public = set(package.__all__) - {"__version__"}
+    assert not [name for name in public if not re.search(rf"\b{name}\b", page)]
 
 
 def test_every_thread_is_described():
