@@ -26,7 +26,7 @@ import virtual_nodes
 from tests.ranks import launch
 
 # Each has tests of 20 seconds and more.
-LONG_MODULES = ("test_fail_and_go_on", "test_torch_suite", "test_examples", "test_cli")
+LONG_MODULES = ("test_fail_and_go_on", "test_torch_suite", "test_examples", "test_cli", "test_docs_blocks")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
