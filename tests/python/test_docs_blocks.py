@@ -14,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -55,7 +56,8 @@ LISTED_PYTHON = {
     ("docs/membership.md", "store = dist.TCPStore(host, port, is_master=..., wait_for_workers=False)   # one for each "
      "merge, which all of them reach"): "two groups; test_merge.py",
     ("docs/streams.md", 'torch.backends.cuda.preferred_blas_library("cublaslt")'): "a GPU; test_cuda.py",
-    ("docs/streams.md", 'backend = dist.group.WORLD._get_backend(torch.device("cuda"))'): "a GPU; test_cuda_memory.py, "
+    ("docs/streams.md", 'backend = dist.group.WORLD._get_backend(torch.device("cuda"))'): "a GPU; test_cuda_memory.py",
+    ("docs/streams.md", 'backend = dist.group.WORLD._get_backend(torch.device("cuda")) (2)'): "a GPU; "
     "test_cuda_suspend.py",
     ("docs/testing.md", "@on_ranks(2, 3, 4)                                # world sizes; one pytest item each"):
         "a test; test_reductions.py has such",
@@ -129,21 +131,24 @@ class Block(NamedTuple):
     page: str
     language: str  # "" of an indented one
     text: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.page, self.text.strip().partition("\n")[0]
+    key: tuple[str, str]  # page and first line; the second block with that line has " (2)" behind it
 
 
 def blocks() -> Iterator[Block]:
     for path in sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]):
         page, text = str(path.relative_to(REPOSITORY)), path.read_text()
         fence = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-        for indentation, language, code in fence.findall(text):
-            lines = [line.removeprefix(indentation) for line in code.splitlines()]
-            yield Block(page, language or "text", "\n".join(lines) + "\n")
+        found = [
+            (language or "text", re.sub(f"^{indentation}", "", code, flags=re.MULTILINE))
+            for indentation, language, code in fence.findall(text)
+        ]
         for code in re.findall(r"(?:^ {4,}\S.*\n)+", fence.sub("", text), re.MULTILINE):
-            yield Block(page, "", re.sub("^    ", "", code, flags=re.MULTILINE))
+            found.append(("", re.sub("^    ", "", code, flags=re.MULTILINE)))
+        seen: Counter[str] = Counter()
+        for language, code in found:
+            line = code.strip().partition("\n")[0]
+            seen[line] += 1
+            yield Block(page, language, code, (page, f"{line} ({seen[line]})" if seen[line] > 1 else line))
 
 
 ALL = list(blocks())
