@@ -9,7 +9,19 @@ import sys
 
 from altorch._version import __version__
 
-COMMANDS = ("info", "settings", "algorithms", "explain", "routes", "check", "trace", "bench", "tune", "plot")
+COMMANDS = (
+    "info",
+    "settings",
+    "algorithms",
+    "explain",
+    "routes",
+    "check",
+    "trace",
+    "report",
+    "bench",
+    "tune",
+    "plot",
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
