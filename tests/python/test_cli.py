@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import os
@@ -106,6 +107,9 @@ def test_bench_measures_in_turns_and_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     file = tmp_path / "rows.jsonl"
     words = ("all_reduce", "barrier", "--sizes", "8,64K", "--against", "gloo,al:ring,fake,nccl", "--async")
+    page = tmp_path / "page.html"
+    if has_plotly := importlib.util.find_spec("plotly") is not None:
+        words += ("--html", str(page))
     found = document("bench", *words, "--seconds", "0.05", "--out", str(file))
     assert "CUDA tensors only" in found["skipped"]["nccl"]
     head, *rows = found["rows"]
@@ -119,6 +123,7 @@ def test_bench_measures_in_turns_and_is_drawn(tmp_path):
                 row = timed["all_reduce", size, contender, mode]
                 assert 0 < row["p10_us"] <= row["median_us"] <= row["max_us"] and row["ranks"] == 2
     assert timed["memcpy", 65536, "memcpy", "sync"]["median_us"] > 0
+    assert not has_plotly or "GB/s: all_reduce of 64 KiB by" in page.read_text()
     assert ("barrier", 0, "al", "sync") in timed and ("barrier", 0, "al:ring", "sync") not in timed
     drawn = document("plot", str(file), "--details", "--out", str(tmp_path / "plots"))["plots"]
     assert len(drawn) == 1
@@ -131,6 +136,7 @@ def test_bench_measures_in_turns_and_is_drawn(tmp_path):
         (("all_reduse",), "none of all_reduce"),
         (("--sizes", "8Q"), "not a size"),
         (("--sizes", ""), "names none"),
+        (("--html", "/nowhere/page.html"), "cannot be written: no such folder"),
         (("--dtype", "float31"), "no type of torch"),
         (("--device", "cuda"), "no GPU"),
         (("broadcast", "--against", "al:bruck"), "none of broadcast has that algorithm"),
@@ -139,6 +145,8 @@ def test_bench_measures_in_turns_and_is_drawn(tmp_path):
 def test_bench_refuses_in_a_sentence(words, reason):
     if "cuda" in words and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
+    if "--html" in words:
+        pytest.importorskip("plotly")
     text = altorch("bench", *words, status=None)
     assert reason in text and "Traceback" not in text.partition("ChildFailedError")[0]
 
@@ -467,7 +475,7 @@ def test_check_names_the_windows_that_a_group_cannot_have():
 
 
 def test_help_of_every_command():
-    for command in ("info", "algorithms", "explain", "check"):
+    for command in ("info", "algorithms", "explain", "check", "report"):
         assert "usage" in altorch(command, "--help")
 
 

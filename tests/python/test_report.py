@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pickle
@@ -18,7 +19,7 @@ from harness import Cluster
 
 import altorch
 from altorch.cli import main
-from altorch.report import clocks, document, files, plain_pickle, timeline, waits
+from altorch.report import clocks, document, files, plain_pickle, timeline, waits, write_bench
 from altorch.report.records import Call, Group
 from tests.ranks.launch import backend_under_test
 
@@ -205,6 +206,13 @@ def test_the_page_holds_the_rows_and_needs_no_network(tmp_path, capsys):
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text)
 
 
+def test_the_page_of_benchmark_rows(tmp_path):
+    pytest.importorskip("plotly", reason="plotly draws the page: pip install 'altorch[report]'")
+    row = {"contender": "al", "operation": "all_reduce", "bytes": 64, "median_us": 3.0, "busbw_GBps": 1.25}
+    write_bench(tmp_path / "page.html", [row, row | {"busbw_GBps": float("nan")}, {"contender": "gloo"}])
+    assert "1.25 GB/s: all_reduce of 64 B by al." in (tmp_path / "page.html").read_text()
+
+
 def test_without_plotly_the_sentence_says_what_to_install(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     given = write(tmp_path, TWO_RANKS)
@@ -321,6 +329,9 @@ def test_a_job_whose_rank_1_is_late(tmp_path, capsys):
             pytest.skip("this torch does not record what al carries")
         assert main(["trace", str(cluster.pids[0]), "--json"]) == 0
         (tmp_path / "trace.json").write_text(capsys.readouterr().out)
+        if importlib.util.find_spec("plotly"):
+            assert main(["trace", str(cluster.pids[0]), "--html", str(tmp_path / "trace.html")]) == 0
+            assert "all_reduce #2" in (tmp_path / "trace.html").read_text()
     capsys.readouterr()
     assert report(*sorted(tmp_path.glob("*_?")), *tmp_path.glob("*.json"), "--json") == 0
     found = json.loads(capsys.readouterr().out)

@@ -3,7 +3,7 @@
 
     altorch bench all_reduce --sizes 8,1K,1M --against gloo       starts two ranks on this machine
     torchrun --nproc-per-node 2 -m altorch bench --device cuda --against nccl,al:host_staged --graph --out rows.jsonl
-    altorch plot rows.jsonl
+    altorch plot rows.jsonl                                       pictures; --html FILE writes a page at once
 
 A figure is of one call, of the slowest rank. With `--device cuda`, `device` is the time of the device alone, behind a
 kernel that spins until the host has issued all calls; the others contain the host.
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ranks", type=int, metavar="N", help="start N ranks here (2 when nothing started us)"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="append the rows to FILE as JSON lines")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write bandwidth by size as a page, too")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,7 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     command += [f"--{name}={getattr(arguments, name)}" for name in _LAUNCHED]
     flags = {"--async": arguments.lazy, "--graph": arguments.graph, "--json": arguments.json}
     command += [flag for flag, given in flags.items() if given]
-    command += [f"--out={arguments.out.resolve()}"] if arguments.out else []
+    for name in ("out", "html"):
+        if file := getattr(arguments, name):
+            command.append(f"--{name}={file.resolve()}")
     return _ranks.start(arguments.ranks or 2, command)
 
 
@@ -82,8 +85,11 @@ def _problem(arguments: argparse.Namespace) -> str:
     """What is wrong with the command line, found before ranks are started; empty: nothing."""
     import torch
 
+    from altorch import report
     from altorch.bench import contenders
 
+    if arguments.html and (problem := report.unwritable(arguments.html)):
+        return f"--html: {problem}"
     names = _operations(arguments)
     for name in names:
         if name not in OPERATIONS:
@@ -113,6 +119,7 @@ def _wanted(arguments: argparse.Namespace) -> list[str]:
 def _measure(arguments: argparse.Namespace) -> int:
     import torch.distributed as dist
 
+    from altorch import report
     from altorch.bench import process_group, rows, table
     from altorch.bench.sweep import Sweep
 
@@ -134,6 +141,8 @@ def _measure(arguments: argparse.Namespace) -> int:
         )
     if first:
         rows.append(arguments.out, [run, *measured])
+        if arguments.html:
+            report.write_bench(arguments.html, [run, *measured])
         if arguments.json:
             print_json({"rows": [run, *measured], "skipped": skipped})
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from altorch.cli._output import console, print_json, print_table
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="have every process write torch's flight-record file too (torch 2.15 and later)",
     )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the answers of one job as a page, too"
+    )
     parser.epilog = (
         "Ranks on other machines, and in containers with a network of their own, are asked there. A process that "
         "cannot be asked has no group of backend 'al', or ALTORCH_TRACE=off. SIGUSR1 has one process say the same on "
@@ -51,6 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.html:
+        from altorch import report
+
+        if problem := report.unwritable(arguments.html):
+            print(f"altorch trace: --html: {problem}", file=sys.stderr)
+            return 2
     try:
         while True:
             status = _look(arguments)
@@ -80,8 +90,12 @@ def _look(arguments: argparse.Namespace) -> int:
             if pid not in known:
                 print(f"altorch trace: {_unsupported_reason(pid, others)}", file=sys.stderr)
     dumps = _dump(jobs) if arguments.dump else {}
+    documents = [_document(job, dumps) for job in jobs] if arguments.json or arguments.html else []
+    if arguments.html and jobs and (problem := _write_page(arguments.html, documents)):
+        print(f"altorch trace: --html: {problem}", file=sys.stderr)
+        return 2
     if arguments.json:
-        print_json({"jobs": [_document(job, dumps) for job in jobs]})
+        print_json({"jobs": documents})
         return 0 if jobs else 1
     if not jobs:
         if not arguments.pids:
@@ -116,6 +130,17 @@ def _dump(jobs: list[Job]) -> dict[int, str]:
     return {
         p.pid: str((p.report or {}).get("dump", "it did not answer")) for p in answered if p.pid in wanted
     }
+
+
+def _write_page(file: Path, documents: list[dict[str, Any]]) -> str:
+    """Why there is no page; empty: there is one."""
+    from altorch import report
+
+    try:
+        report.write_trace(file, {"jobs": documents})
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _document(job: Job, dumps: dict[int, str]) -> dict[str, Any]:
