@@ -117,6 +117,16 @@ def test_the_root_of_a_broadcast_waits_for_no_rank(tmp_path):
     assert found["pairs"][0]["seconds"] == pytest.approx(0.010)
 
 
+def test_a_record_without_ends_tells_waits(tmp_path):
+    """As torch's own hook writes them of Gloo."""
+    ended = {"retired": True, "state": "scheduled"}
+    found = rows_of(tmp_path, {0: [entry(1, 0, **ended)], 1: [entry(1, 40, **ended)]})
+    assert found["pairs"] == [{"rank": 0, "for": 1, "seconds": pytest.approx(0.040), "calls": 1}]
+    assert found["incomplete"] == [] and found["operations"][0]["median_s"] is None
+    assert found["timeline"]["columns"]["seconds"] == pytest.approx([0.040, 0])
+    assert "do not say when calls ended" in " ".join(found["notes"])
+
+
 def test_a_call_that_a_record_has_lost_is_not_missing(tmp_path):
     found = rows_of(tmp_path, {0: [entry(1, 0, 9), entry(2, 10)], 1: [entry(3, 20)]})
     assert found["waits"] == []

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from altorch.report.records import Call
-from altorch.report.waits import Collective
+from altorch.report.waits import SYNCHRONISING, Collective
 
-# Each rank needs data of every other, so no rank is done before the last has arrived.
-_SYNCHRONISING = ("all_reduce", "allreduce", "all_gather", "_all_gather", "allgather", "barrier")
 _IMPOSSIBLE_NS = 1_000_000  # that a rank ends a call so long before another arrives
 
 
@@ -74,7 +72,7 @@ def sentence(moved: Mapping[int, int], hosts: Mapping[int, str], ranks: Iterable
 
 def _is_together(whole: Collective) -> bool:
     completed = all(call.state == "completed" for call in whole.calls.values())
-    return completed and len(whole.calls) > 1 and whole.operation.startswith(_SYNCHRONISING)
+    return completed and len(whole.calls) > 1 and whole.operation.startswith(SYNCHRONISING)
 
 
 def _is_impossible(whole: Collective) -> bool:

@@ -55,6 +55,7 @@
   const end = (i) => c.begin_s[i] + c.seconds[i];
   const last = c.begin_s.reduce((most, _, i) => Math.max(most, end(i)), 0);
   const state = (i) => names.state[c.state[i]];
+  const isOpen = (i) => state(i) === "under way" || state(i) === "failed";
 
   // Neighbours that are narrower than `narrow` become one bar, of at most eight times that width.
   const barsOf = (own, from, to, narrow) => {
@@ -62,7 +63,7 @@
     let open = null;
     for (const i of own) {
       if (end(i) < from || c.begin_s[i] > to) continue;
-      if (c.seconds[i] >= narrow || state(i) !== "completed") {
+      if (c.seconds[i] >= narrow || isOpen(i)) {
         bars.push({ first: i, begin: c.begin_s[i], end: end(i), count: 1 });
         open = null;
       } else if (open && c.begin_s[i] - open.end < narrow && end(i) - open.begin < 8 * narrow) {
@@ -84,7 +85,7 @@
       return `${bar.count} calls, the longest: ${operation}<br>rank ${c.rank[i]}, ${time(bar.end - bar.begin)}` +
         (bar.waited ? `, of which it waited ${time(bar.waited)}` : "") + "<br>zoom in to see each";
     const details = [names.dtype[c.dtype[i]], c.bytes[i] ? size(c.bytes[i]) : "", names.route[c.route[i]]];
-    const state_ = { completed: "", failed: ", failed", "under way": ", not completed" }[state(i)];
+    const state_ = { completed: "", ended: "", failed: ", failed", "under way": ", not completed" }[state(i)];
     return `<b>${operation} #${c.sequence[i]}</b>${state_}<br>rank ${c.rank[i]}, ` +
       `group ${escape(names.group[c.group[i]])}<br>${details.filter(Boolean).map(escape).join(", ")}<br>` +
       `at ${c.begin_s[i].toFixed(6)} s, ${time(c.seconds[i])}` +
@@ -104,7 +105,7 @@
             hovertemplate: "%{hovertext}<extra></extra>", showlegend: true,
             marker: { color: colours[operation], opacity: [], line: { color: [], width: [] } },
           });
-        const trace = traces.get(operation), text = hover(bar), isOpen = state(i) !== "completed";
+        const trace = traces.get(operation), text = hover(bar);
         const add = (begin, length, opacity) => {
           trace.base.push(begin);
           trace.x.push(length);
@@ -113,7 +114,7 @@
           trace.hovertext.push(text);
           trace.marker.opacity.push(opacity);
           trace.marker.line.color.push(style("--alarm"));
-          trace.marker.line.width.push(isOpen ? 2 : 0);
+          trace.marker.line.width.push(isOpen(i) ? 2 : 0);
         };
         const length = bar.end - bar.begin;
         if (bar.count > 1) {  // the lighter, the more of it is waiting

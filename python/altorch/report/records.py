@@ -59,10 +59,14 @@ class Call:
     begin_ns: int
     end_ns: int = 0
     took_ns: int = 0  # from its start, which may come after `begin_ns`
-    state: str = "completed"  # or "under way", "failed"
+    state: str = "completed"  # or "under way", "failed"; "ended": when and how is not known
     bytes: int = 0
     dtype: str = ""
     peer: int | None = None  # of a message, as the group numbers it
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in ("under way", "failed")
 
 
 @dataclass
@@ -92,9 +96,12 @@ def add_flight_record(inputs: Inputs, document: dict[str, Any], rank: int) -> in
         config = dict_of(config, "pg_config")
         description = text_of(config.get("desc", ""), "group description")
         groups[name] = Group(text_of(name, "group name"), description, _ranks(config.get("ranks", "[]")))
-    calls = [
-        _call(dict_of(entry, "entry"), rank, groups) for entry in list_of(document["entries"], "entries")
-    ]
+    entries = [dict_of(entry, "entry") for entry in list_of(document["entries"], "entries")]
+    # torch's own hook is not told of the ends of Gloo's calls: one that is retired has ended.
+    knows_ends = any(
+        entry.get("time_discovered_started_ns") or entry.get("state") == "completed" for entry in entries
+    )
+    calls = [_call(entry, rank, groups, "failed" if knows_ends else "ended") for entry in entries]
     for call in calls:  # oldest first; a group that was made anew under its name counts from 1 again
         if not call.is_message:
             inputs.latest[rank, call.group.name] = call.sequence
@@ -111,7 +118,8 @@ def _ranks(value: Any) -> tuple[int, ...]:
     return tuple(number_of(word, "rank") for word in words if word)
 
 
-def _call(entry: dict[str, Any], rank: int, groups: dict[str, Group]) -> Call:
+def _call(entry: dict[str, Any], rank: int, groups: dict[str, Group], if_retired: str) -> Call:
+    """`if_retired`: the state of a call that torch has retired, though it has not completed."""
     pair = list_of(entry.get("process_group"), "process_group")
     name, description = (text_of(each, "process_group") for each in (*pair, "", "")[:2])
     group = groups.get(name)
@@ -123,7 +131,7 @@ def _call(entry: dict[str, Any], rank: int, groups: dict[str, Group]) -> Call:
     peer = re.fullmatch(r"\d{1,9}(?:->|<-)(\d{1,9})", ends)
     state = "completed" if entry.get("state") == "completed" else "under way"
     if state == "under way" and entry.get("retired"):
-        state = "failed"
+        state = if_retired
     begin = number_of(entry["time_created_ns"], "time_created_ns")
     took = round(seconds_of(entry.get("duration_ms") or 0.0, "duration_ms") * 1e6)
     end = 0

@@ -104,6 +104,8 @@ def notes(found: dict[str, Any], clock: str, recorded: set[int]) -> list[str]:
         notes.append(
             f"Of {ranks_text(absent)} there {verb} no record: waits for {and_list(absent)} are not known."
         )
+    if "ended" in found["timeline"]["names"]["state"]:
+        notes.append("Some records do not say when calls ended: their durations are not known, only waits.")
     shown, total = found["timeline"]["shown"], found["timeline"]["total"]
     if shown < total:
         notes.append(

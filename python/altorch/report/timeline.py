@@ -63,9 +63,7 @@ def columns(
         own = sorted(by_rank[rank], key=lambda call: call.begin_ns)
         total += len(own)
         own = own[len(own) - min(most, len(own)) :]
-        ends = [
-            max(call.end_ns or (end_ns if call.state == "under way" else 0), call.begin_ns) for call in own
-        ]
+        ends = [_end_of(call, waits.get(id(call)), end_ns) for call in own]
         lanes = lanes_of([(call.begin_ns, end) for call, end in zip(own, ends, strict=True)])
         for call, end, lane in zip(own, ends, lanes, strict=True):
             add("operation", call.operation)
@@ -88,3 +86,9 @@ def columns(
         "names": {key: list(values) for key, values in names.items()},
         "columns": found,
     }
+
+
+def _end_of(call: Call, wait: Wait | None, end_ns: int) -> int:
+    if call.state == "ended":
+        return call.begin_ns + (round(wait.seconds * 1e9) if wait else 0)
+    return max(call.end_ns or (end_ns if call.state == "under way" else 0), call.begin_ns)

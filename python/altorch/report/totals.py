@@ -33,7 +33,7 @@ def operation_rows(calls: Iterable[Call]) -> list[dict[str, Any]]:
                 "total_s": sum(took),
                 "median_s": statistics.median(took) if took else None,
                 "longest_s": max(took, default=None),
-                "incomplete": len(found) - len(took),
+                "incomplete": sum(call.is_open for call in found),
             }
         )
     return sorted(rows, key=lambda row: -row["total_s"])

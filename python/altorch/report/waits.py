@@ -14,6 +14,9 @@ from typing import Any
 
 from altorch.report.records import Call, Group
 
+# Each rank needs data of every other, so no rank is done before the last has arrived.
+SYNCHRONISING = ("all_reduce", "allreduce", "all_gather", "_all_gather", "allgather", "barrier")
+
 
 @dataclass
 class Collective:
@@ -73,9 +76,10 @@ def waits_in(whole: Collective) -> list[Wait]:
     arrivals = sorted((call.begin_ns, rank) for rank, call in whole.calls.items())
     found = []
     for rank, call in sorted(whole.calls.items()):
-        if call.state != "completed":
+        has_end = call.state == "completed"
+        if not has_end and not (call.state == "ended" and call.operation.startswith(SYNCHRONISING)):
             continue
-        before_end = [each for each in arrivals if each[0] <= call.end_ns]
+        before_end = [each for each in arrivals if not has_end or each[0] <= call.end_ns]
         last, other = before_end[-1]
         if other != rank and last > call.begin_ns:
             found.append(Wait(rank, other, (last - call.begin_ns) / 1e9))
@@ -140,7 +144,7 @@ def incomplete_rows(
     """
     rows = []
     for whole in wholes:
-        open_calls = {rank: call for rank, call in whole.calls.items() if call.state != "completed"}
+        open_calls = {rank: call for rank, call in whole.calls.items() if call.is_open}
         if not open_calls:
             continue
         absent = [rank for rank in whole.members() if rank not in whole.calls]
@@ -158,7 +162,7 @@ def incomplete_rows(
             }
         )
     for call in calls:
-        if call.is_message and call.state != "completed":
+        if call.is_message and call.is_open:
             peer = call.group.ranks[call.peer : call.peer + 1] if call.peer is not None else ()
             rows.append(
                 _incomplete(call.operation, [call], asked_ns)
