@@ -287,7 +287,7 @@ def test_other_files_that_are_no_record(tmp_path, capsys):
     (tmp_path / "other_0").write_bytes((tmp_path / "rank_0").read_bytes())
     os.mkfifo(tmp_path / "rank_7")
     for given, reason in (
-        (("nowhere_0",), "No such file"),
+        (("nowhere_0",), "nowhere_0: No such file"),
         (("",), "is no file"),
         (("rank_7",), "is no file"),
         (("record",), "ends in no rank"),

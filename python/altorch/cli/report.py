@@ -50,7 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
         rows = document.of(files.read(arguments.files), arguments.calls)
         if out:
             report.write_page(out, rows)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        print(f"altorch report: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except ValueError as error:
         print(f"altorch report: {error}", file=sys.stderr)
         return 2
     if arguments.json:

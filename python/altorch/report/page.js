@@ -24,7 +24,7 @@
     const axis = {
       color: style("--ink"), gridcolor: style("--line"), zeroline: false, automargin: true,
       ticks: "outside", ticklen: 4, tickcolor: "rgba(0,0,0,0)",
-      title: { font: { size: 13 } },
+      title: { font: { size: 13 } }, exponentformat: "none",
     };
     const base = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest",
