@@ -12,7 +12,8 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# NamedTuple here and in _backend.py: a dataclass takes four times as long to define, in every process that starts.
+# NamedTuple here and in _backend.py: a dataclass takes four times as long to define, in every
+# process that starts.
 
 
 class Launcher(NamedTuple):
@@ -28,6 +29,8 @@ class Launcher(NamedTuple):
 
 
 class _Variables(NamedTuple):
+    """Names of variables; "A B" is A, or B where A is not set."""
+
     name: str
     rank: str
     size: str
@@ -52,7 +55,14 @@ _MPI_LAUNCHERS = (
     ),
     # PMI_SIZE alone is no proof of a launcher; hydra and Intel's mpirun also tell the local rank.
     _Variables("mpiexec (hydra)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    _Variables("PALS", "PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
+    # PALS leaves the size to Cray's PMI.
+    _Variables(
+        "PALS",
+        "PALS_RANKID",
+        "PALS_SIZE PMI_SIZE",
+        "PALS_LOCAL_RANKID",
+        "PALS_LOCAL_SIZE PMI_LOCAL_SIZE",
+    ),
     _Variables(
         "jsrun",
         "JSM_NAMESPACE_RANK",
@@ -61,15 +71,17 @@ _MPI_LAUNCHERS = (
         "JSM_NAMESPACE_LOCAL_SIZE",
     ),
     _Variables("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", ""),
+    # aprun, and other launchers that leave these to Cray's PMI.
+    _Variables("Cray PMI", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
 )
 # Whether an MPI finds its peers depends on --mpi and on the MPI: it starts over torch's store, as
 # under torchrun.
 _SLURM = _Variables("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")
 
 
-def _number(environment: Mapping[str, str], name: str) -> int | None:
-    value = environment.get(name, "") if name else ""
-    return int(value) if value.isdigit() else None
+def _number(environment: Mapping[str, str], names: str) -> int | None:
+    values = (environment.get(name, "") for name in names.split())
+    return next((int(value) for value in values if value.isdigit()), None)
 
 
 def detect(environment: Mapping[str, str] | None = None) -> Launcher:

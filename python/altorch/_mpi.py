@@ -166,9 +166,13 @@ def _loaded_in_this_process() -> Iterator[Library]:
 
 
 def _of_launcher(launcher: _launcher.Launcher) -> Iterator[Library]:
-    wanted = {"Open MPI's mpirun": OPEN_MPI, "jsrun": OPEN_MPI, "mpiexec (hydra)": MPICH, "PALS": MPICH}.get(
-        launcher.name
-    )
+    wanted = {
+        "Open MPI's mpirun": OPEN_MPI,
+        "jsrun": OPEN_MPI,
+        "mpiexec (hydra)": MPICH,
+        "PALS": MPICH,
+        "Cray PMI": MPICH,
+    }.get(launcher.name)
     if wanted is None and "PMIX_NAMESPACE" in os.environ:
         wanted = OPEN_MPI
     elif wanted is None and ("PMI_FD" in os.environ or "PMI_PORT" in os.environ):

@@ -203,6 +203,27 @@ def test_srun_needs_no_variables_of_torch(plugin):
             rank.kill()
 
 
+@pytest.mark.parametrize(
+    ("name", "env"),
+    [
+        ("PALS", {"PALS_RANKID": "1", "PALS_LOCAL_RANKID": "1", "PALS_LOCAL_SIZE": "2", "PMI_SIZE": "4",
+                  "PMI_RANK": "1", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "2"}),
+        ("PALS", {"PALS_RANKID": "1", "PALS_LOCAL_RANKID": "1", "PALS_LOCAL_SIZE": "2", "PALS_SIZE": "4"}),
+        ("Cray PMI", {"ALPS_APP_PE": "1", "PMI_RANK": "1", "PMI_SIZE": "4", "PMI_LOCAL_RANK": "1",
+                      "PMI_LOCAL_SIZE": "2"}),
+        ("mpiexec (hydra)", {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}),
+    ],
+    ids=["pals_with_cray_pmi", "pals", "cray_pmi", "hydra"],
+)  # fmt: skip
+def test_variables_of_launchers_with_pmi(name, env):
+    """PALS_SIZE is not set by every PALS: Cray's PMI has the size."""
+    from altorch._launcher import detect
+
+    assert detect(env) == (name, 1, 4, 1, 2, True, None)
+    assert detect({"PMI_RANK": "1", "PMI_SIZE": "4"}).name == "none"
+    assert detect({**env, "TORCHELASTIC_RUN_ID": "job", "RANK": "0", "WORLD_SIZE": "1"}).name == "torchrun"
+
+
 def test_the_first_node_of_a_step():
     from altorch._launcher import first_node
 
