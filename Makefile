@@ -25,7 +25,7 @@ LINT_STAMP := $(VENV)/.lint-ready
 # Ranks of the conformance tests compute, so a worker for each core; most other tests wait. 12 workers at most.
 pytest_on = $(BIN)/python -m pytest -n $(or $(PYTEST_WORKERS),$(shell echo $$(($(1) < 12 ? $(1) : 12)))) --dist worksteal $(PYTEST_ARGS)
 
-.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format docs docs-serve bench sanitize sanitize-gpu fuzz clean distclean prerequisites
+.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-launchers test-gpu test-gpu-cpp drill endurance build lint format docs docs-serve bench sanitize sanitize-gpu fuzz clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -34,6 +34,7 @@ help:
 	@echo 'make test-mpi, test-openmpi, test-gloo  the collectives without shared memory, over the embedded MPI, ...'
 	@echo 'make test-nodes  the collectives on two nodes, cut out of this machine'
 	@echo 'make test-aarch64  C++ tests for 64-bit Arm, in an emulator'
+	@echo 'make test-launchers  altorch started by torchrun, mpirun, srun, in notebooks, ...; a table at the end'
 	@echo 'make test-gpu  tests and figures of CUDA tensors on the GPUs of this machine'
 	@echo 'make drill     ranks fail in every way at every moment; what becomes of the others, as a table'
 	@echo 'make endurance  1000 changes of the ranks of a training run, half an hour of mixed operations (some 40 minutes)'
@@ -144,6 +145,12 @@ test-frameworks: build
 ARM_TESTS ?= Shm*:SharedMemory*:Combine*:Reduce*:Average*:Divide*:Scale*:Narrow*:Widen*:KernelTable*:Kernels*:SmallKernels*:All*:Barrier*:Broadcast*:Gather*:Scatter*:Execution*:Loopback*:AdaptiveWait*:Fields*:StoreAllgather*:FirstAllgather*:Survivors*:Env*:EnumTable*
 test-aarch64: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/aarch64.sh '$(ARM_TESTS)'
+
+# altorch under each launcher of this machine; not a part of `make test`. LAUNCHERS_ARGS='--only srun --show':
+# python -m tests.launchers --help.
+LAUNCHERS_ARGS ?=
+test-launchers: build
+	$(BIN)/python -m tests.launchers $(LAUNCHERS_ARGS)
 
 # DRILL_ARGS='--backend al,gloo --only killed': python -m tests.drill --help.
 DRILL_ARGS ?=
