@@ -36,6 +36,7 @@ LISTED_COMMANDS = {
     r"\. \.venv/bin/activate": "the environment of this test stands for it",
     r"(\w+=\S+ )*pytest( .*)?": "these tests themselves",
     r"python (tests/python/|-m tests\.).*|export ALTORCH_TEST_OPENMPI5=.*": "test programs that run for minutes",
+    r"tests/launchers/slurm\.sh .*": "starts a private Slurm, where there is one: make test-launchers",
     r"cmake --build .*|(\w+=\S+ )?build/dev/tests/cpp/altorch_tests .*": "C++ tests: make test-cpp",
     r"python -m benchmarks\..*": "needs a machine that does nothing else, for minutes",
     r"torchrun .* --device cuda .*": "needs two GPUs; test_cuda.py, test_tune.py and test_cli.py run the commands",
