@@ -23,7 +23,7 @@ daemons=
 status=1
 finish() {
   trap '' INT TERM HUP
-  [ -z "${SLURM_CONF:-}" ] || scancel --user=root >/dev/null 2>&1 || :
+  [ -z "${SLURM_CONF:-}" ] || timeout 3 scancel --user=root >/dev/null 2>&1 || :
   for id in $daemons; do kill "$id" 2>/dev/null || :; done
   for id in $daemons; do wait "$id" 2>/dev/null || :; done
   if [ "$status" != 0 ] && [ -n "${SLURM_LOGS:-}" ]; then tail -n 40 "$place"/*.log >&2 || :; fi
