@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The engine: everything below backend/, one library for every torch. No torch header, no MPI
 # header.
-set(engine_folders base platform rendezvous reduction device health trace transports bootstrap collectives select runtime gpu windows explain c_api)
+set(engine_folders base platform rendezvous reduction device health trace transports bootstrap collectives select runtime gpu windows explain simulate c_api)
 list(TRANSFORM engine_folders PREPEND "${CMAKE_SOURCE_DIR}/csrc/" OUTPUT_VARIABLE engine_globs)
 list(TRANSFORM engine_globs APPEND "/*.cpp")
 file(GLOB_RECURSE engine_sources CONFIGURE_DEPENDS ${engine_globs})

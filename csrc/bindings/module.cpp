@@ -22,6 +22,7 @@
 #include "bindings/host_bytes.h"
 #include "bindings/process_memory.h"
 #include "bindings/program_place.h"
+#include "bindings/simulation.h"
 #include "bindings/window.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
@@ -208,6 +209,7 @@ PYBIND11_MODULE(_C, module) {
            [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });
   bind_window(module);
   bind_host_bytes(module);
+  bind_simulation(module);
   // Where a group is bound to a device (device_id), torch calls perform_nocolor_split on the ranks
   // that a new group does not have. There is nothing to do, and they must not communicate.
   py::class_<AlBackend, c10::intrusive_ptr<AlBackend>, c10d::Backend>(module, "Backend",

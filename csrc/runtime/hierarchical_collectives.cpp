@@ -30,6 +30,10 @@ const Algorithm& algorithm_for(const Call& call, int members) {
 
 }  // namespace
 
+std::int64_t HierarchicalCollectives::part_elements(const Call& call, const hierarchical::Layout& layout) {
+  return hierarchical::longest_part(call, layout, kPart);
+}
+
 double HierarchicalCollectives::cost(const Call& call, const hierarchical::Layout& layout,
                                      const CostModel& model) {
   double seconds = 0;
@@ -72,7 +76,7 @@ void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, st
 bool HierarchicalCollectives::start_part() {
   const std::int64_t length = longest_block(call_);
   if (done_ > 0 && done_ >= length) return false;
-  const std::int64_t count = std::min(length - done_, hierarchical::longest_part(call_, layout_, kPart));
+  const std::int64_t count = std::min(length - done_, part_elements(call_, layout_));
   const std::size_t element = size_of(call_.dtype);
   stages_ = hierarchical::plan_of(call_, layout_, {done_, count}, [&](std::int64_t elements) {
     return memory_->beside.reserve(static_cast<std::size_t>(elements) * element);

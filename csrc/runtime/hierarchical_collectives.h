@@ -29,6 +29,9 @@ class HierarchicalCollectives : public NativeCollectives {
   bool takes_staged() const override { return true; }
   // Seconds of the messages between nodes, by the model; memory is not in it.
   static double cost(const Call& call, const hierarchical::Layout& layout, const CostModel& model);
+  // The elements of one part: of the vector, or of every block. Longer calls are carried part by
+  // part.
+  static std::int64_t part_elements(const Call& call, const hierarchical::Layout& layout);
   // Seconds, with the stages on this rank's node (select/costs.h).
   double estimate(const Call& call, const CostModel& model) const;
   void start(const Call& call, std::uint64_t identity, std::string_view protocol, Request& request) override;

@@ -31,6 +31,7 @@ ORDER = (
     "gpu",
     "windows",
     "explain",
+    "simulate",
     "c_api",
     "backend",
     "bindings",
@@ -48,7 +49,8 @@ BESIDE = {
     "gpu": {"bootstrap", "health", "trace"},
     "windows": {"bootstrap", "health", "trace"},
     "explain": {"bootstrap", "health", "trace", "windows"},
-    "c_api": {"bootstrap", "explain", "gpu", "select", "device", "collectives"},
+    "simulate": {"bootstrap", "health", "trace", "windows", "explain", "gpu", "device", "reduction"},
+    "c_api": {"bootstrap", "explain", "simulate", "gpu", "select", "device", "collectives"},
 }
 MAY_INCLUDE = {room: set(ORDER[:place]) - BESIDE.get(room, set()) for place, room in enumerate(ORDER)}
 # The files above transports that name one, because they make it or describe what it would do.

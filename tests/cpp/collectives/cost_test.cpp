@@ -1,120 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Holds the cost formulas against the schedules themselves: a small event simulation prices what
-// the ranks really do.
+// Compares the cost formulas with the event simulation of the schedules.
 #include "collectives/cost.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
-#include <deque>
-#include <limits>
-#include <map>
-#include <utility>
-#include <vector>
+
+#include "simulate/event_simulation.h"
 
 namespace altorch {
 namespace {
 
-// When the last rank is done if each rank sends one message and receives one at a time, a message
-// takes alpha + beta * elements from when both sides are ready, and an element reduced takes gamma.
-class Simulation {
- public:
-  Simulation(const std::vector<Schedule>& schedules, const CostModel& model) : model_(model) {
-    for (const Schedule& schedule : schedules) ranks_.push_back({&schedule});
-  }
-
-  double run() {
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) begin_round(rank, 0.0);
-    while (carry_first_message()) {
-    }
-    double end = 0;
-    for (const Rank& rank : ranks_) {
-      EXPECT_EQ(rank.round, rank.schedule->rounds.size()) << "a rank is stuck";
-      end = std::max(end, rank.ready);
-    }
-    return end;
-  }
-
- private:
-  struct Rank {
-    const Schedule* schedule;
-    std::size_t round = 0;
-    std::uint32_t in_flight = 0;
-    double ready = 0;  // when all that this rank has finished was finished
-    double send_port = 0, receive_port = 0;
-  };
-  struct Posted {
-    std::int64_t count;
-    double at;
-    int number;  // of two that could start, the one posted first does
-  };
-  using Queue = std::deque<Posted>;
-
-  void begin_round(std::size_t r, double now) {
-    Rank& rank = ranks_[r];
-    rank.ready = std::max(rank.ready, now);
-    for (; rank.round < rank.schedule->rounds.size(); ++rank.round) {
-      const Round& round = rank.schedule->rounds[rank.round];
-      const double posted = rank.ready;
-      for (auto i = round.locals_begin; i < round.locals_end; ++i) {
-        const Step& step = rank.schedule->steps[i];
-        if (step.kind == StepKind::kReduce) rank.ready += model_.gamma * static_cast<double>(step.c.count);
-        if (step.kind == StepKind::kCombine) rank.ready += model_.gamma * static_cast<double>(step.a.count);
-      }
-      for (auto i = round.messages_begin; i < round.messages_end; ++i) {
-        const Step& step = rank.schedule->steps[i];
-        const auto peer = static_cast<std::size_t>(step.peer);
-        const bool sends = step.kind == StepKind::kSend;
-        auto& pair = pairs_[sends ? std::pair(r, peer) : std::pair(peer, r)];
-        (sends ? pair.first : pair.second).push_back({step.a.count, posted, ++posts_});
-        ++rank.in_flight;
-      }
-      if (rank.in_flight > 0) return;
-    }
-  }
-
-  bool carry_first_message() {
-    double first = std::numeric_limits<double>::infinity();
-    int number = 0;
-    std::pair<std::size_t, std::size_t> chosen;
-    for (const auto& [ends, queues] : pairs_) {
-      if (queues.first.empty() || queues.second.empty()) continue;
-      const double start = std::max({queues.first.front().at, queues.second.front().at,
-                                     ranks_[ends.first].send_port, ranks_[ends.second].receive_port});
-      if (start < first || (start == first && queues.first.front().number < number)) {
-        first = start;
-        number = queues.first.front().number;
-        chosen = ends;
-      }
-    }
-    if (first == std::numeric_limits<double>::infinity()) return false;
-    auto& queues = pairs_[chosen];
-    const double end = first + model_.alpha + model_.beta * static_cast<double>(queues.first.front().count);
-    queues.first.pop_front();
-    queues.second.pop_front();
-    ranks_[chosen.first].send_port = ranks_[chosen.second].receive_port = end;
-    for (const std::size_t r : {chosen.first, chosen.second}) {
-      Rank& rank = ranks_[r];
-      rank.ready = std::max(rank.ready, end);
-      if (--rank.in_flight > 0) continue;
-      ++rank.round;
-      begin_round(r, rank.ready);
-    }
-    return true;
-  }
-
-  const CostModel model_;
-  int posts_ = 0;
-  std::vector<Rank> ranks_;
-  std::map<std::pair<std::size_t, std::size_t>, std::pair<Queue, Queue>> pairs_;  // sends, receives
-};
-
+// Seconds by events. An element is one byte.
 double simulated(const Algorithm& algorithm, int p, std::int64_t count, const CostModel& model) {
-  std::vector<Schedule> schedules;
-  for (int rank = 0; rank < p; ++rank)
-    schedules.push_back(algorithm.build({.rank = rank, .size = p, .count = count}));
-  return Simulation(schedules, model).run();
+  EventSimulation events(
+      {.nodes = p, .alpha = model.alpha, .beta = model.beta, .rank_beta = 0, .gamma = model.gamma}, 1);
+  for (int rank = 0; rank < p; ++rank) events.add(algorithm.build({.rank = rank, .size = p, .count = count}));
+  return events.run();
 }
 
 constexpr CostModel kOnlyMessages{1, 0, 0};

@@ -8,6 +8,7 @@
 #include "rendezvous/first_allgather.h"
 #include "rendezvous/store_allgather.h"
 #include "rendezvous/store_view.h"
+#include "simulate/start_up.h"
 #include "support/on_threads.h"
 #include "support/says.h"
 #include "support/simulated_store.h"
@@ -82,6 +83,11 @@ TEST(ScaleOfMaking, AFixedNumberOfRequestsForEachRank) {
     EXPECT_LE(store.in_all().requests(), 60 * size);
     // Every rank gets the words of all ranks, those that are alike once.
     EXPECT_LE(store.in_all().bytes, 200LL * size * size + 20000LL * size);
+    // `altorch simulate` says as much of groups of some size.
+    if (size < 64) continue;
+    const StartUp simulated = simulated_start_up({.nodes = size});
+    EXPECT_NEAR(simulated.requests, store.in_all().requests(), 0.15 * simulated.requests);
+    EXPECT_NEAR(simulated.bytes, static_cast<double>(store.in_all().bytes), 0.5 * simulated.bytes);
   }
 }
 
