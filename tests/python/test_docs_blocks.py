@@ -43,19 +43,22 @@ LISTED_COMMANDS = {
     r"(\w+=\S+ )+torchrun --nproc-per-node \d train\.py": "train.py is the reader's; test_serve.py and test_tune.py "
     "set the variables",
     r"torchrun .* altorch bench all_to_all .*": "four ranks, which take their time on two cores; other pages run bench",
+    r"export TORCH_FR_DUMP.*|torchrun .* slow\.py &|altorch trace --dump .*|altorch report .*": "a job of four ranks "
+    "for eight seconds; test_report.py runs one of two",
     r"altorch tune .*": "two minutes; test_tune.py runs it with a smaller budget",
     r"((VLLM|SGLANG)_\w+=\S* )?(vllm|python -m sglang|torchrun .*/vllm_altorch).*": "needs vLLM or SGLang, and a model",
 }
 # Appended to commands that run, so that they take seconds.
 SHORTENED = {"altorch bench": "--seconds 0.05 --sizes 1K"}
 # Python code that a command of the same page runs, under the name that the page gives it.
-PROGRAMS = {"README.md": "example.py", "docs/five-minutes.md": "first.py"}
+PROGRAMS = {"README.md": "example.py", "docs/five-minutes.md": "first.py", "docs/simulate.md": "step.py"}
 # Python code that does not run here, by page and first line, and why.
 LISTED_PYTHON = {
     ("docs/membership.md", 'dist.init_process_group("al", rank=number, world_size=workers, store=store, '
      "enable_reconfigure=True)"): "the program tells ranks of handles; test_reconfigure.py",
     ("docs/membership.md", "store = dist.TCPStore(host, port, is_master=..., wait_for_workers=False)   # one for each "
      "merge, which all of them reach"): "two groups; test_merge.py",
+    ("docs/report.md", "import time"): "eight seconds; test_report.py runs such a job",
     ("docs/streams.md", 'torch.backends.cuda.preferred_blas_library("cublaslt")'): "a GPU; test_cuda.py",
     ("docs/streams.md", 'backend = dist.group.WORLD._get_backend(torch.device("cuda"))'): "a GPU; test_cuda_memory.py",
     ("docs/streams.md", 'backend = dist.group.WORLD._get_backend(torch.device("cuda")) (2)'): "a GPU; "
@@ -278,6 +281,7 @@ def test_a_command_names_what_exists(command):
     words = shlex.split(command)
     while words and re.fullmatch(r"\w+=\S*", words[0]):
         words.pop(0)
+    words = words[: words.index(">")] if ">" in words else words
     if "altorch" in words:
         build_parser().parse_args(words[words.index("altorch") + 1 :])
     if words[:1] == ["make"]:

@@ -17,9 +17,10 @@ COMMANDS = (
     "routes",
     "check",
     "trace",
-    "report",
     "bench",
     "tune",
+    "simulate",
+    "report",
     "plot",
 )
 

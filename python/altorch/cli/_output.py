@@ -63,6 +63,9 @@ class Progress:
         self._bar.update(self._task, description=str(what), advance=1 if self._begun else 0)
         self._begun = True
 
+    def describe(self, what: str) -> None:
+        self._bar.update(self._task, description=what)
+
 
 def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     """Names and values, one a line; empty values are left out."""
@@ -117,4 +120,6 @@ def parse_bytes(text: str) -> int:
         raise ValueError(f"'{text}' is not a size: write 4096, 64K, 4M or 1G.") from None
     if value < 0:
         raise ValueError(f"'{text}' is not a size: it is negative.")
+    if value >= 1 << 62:  # NaN and infinity came from no number that float() takes with a unit
+        raise ValueError(f"'{text}' is not a size: no memory holds so much.")
     return int(value)

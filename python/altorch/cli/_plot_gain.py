@@ -21,8 +21,8 @@ _NO_CHOICE = {LINKS, COPY, "fake"}
 _PLAIN = {"gloo": "Gloo", "nccl": "NCCL", "mpi": "MPICH from C", "openmpi": "Open MPI from C"}
 _MODES = {"": "", "graph": " in CUDA graphs", "async": ", asynchronous"}
 # Of the colours of Okabe and Ito, which colour-blind readers can tell apart.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_GREY = "#6e7681"  # reads on white and on black
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GREY = "#6e7681"  # reads on white and on black
 _LABEL_APART = 0.085  # of the axis' height
 _FASTEST_SHOWN = 1000
 
@@ -80,10 +80,10 @@ def draw(path: Path, title: str, found: Mapping[str, Mapping[int, float]]) -> No
     high = min(_FASTEST_SHOWN, max(1.25, *ratios)) * 1.15
     axis.set_yscale("log", base=2)
     axis.set_ylim(low, high)
-    axis.axhline(1, color=_GREY, linewidth=1.2)
+    axis.axhline(1, color=GREY, linewidth=1.2)
     axis.axhspan(1, high, color="#009E73", alpha=0.06, linewidth=0)
     ends = {}
-    for color, (name, each) in zip(itertools.cycle(_COLORS), sorted(found.items()), strict=False):
+    for color, (name, each) in zip(itertools.cycle(COLORS), sorted(found.items()), strict=False):
         sizes = list(each)
         axis.plot(sizes, [each[size] for size in sizes], color=color, linewidth=2, marker="o", markersize=3.5)
         ends[name] = (sizes[-1], each[sizes[-1]], color)
@@ -103,7 +103,7 @@ def draw(path: Path, title: str, found: Mapping[str, Mapping[int, float]]) -> No
             place,
             f"altorch is {word}",
             transform=axis.transAxes,
-            color=_GREY,
+            color=GREY,
             ha="right",
             va=align,
             fontsize=9,
@@ -113,14 +113,14 @@ def draw(path: Path, title: str, found: Mapping[str, Mapping[int, float]]) -> No
     axis.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}x"))
     show_sizes(axis)
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.set_xlabel("size of a rank's buffer", color=_GREY)
-    axis.set_ylabel("their time / altorch's", color=_GREY)
-    axis.tick_params(colors=_GREY)
+    axis.set_xlabel("size of a rank's buffer", color=GREY)
+    axis.set_ylabel("their time / altorch's", color=GREY)
+    axis.tick_params(colors=GREY)
     axis.grid(True, which="major", alpha=0.25)
     for side, spine in axis.spines.items():
         spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(_GREY)
-    figure.suptitle(title, color=_GREY, fontsize=11, x=0.02, ha="left")
+        spine.set_color(GREY)
+    figure.suptitle(title, color=GREY, fontsize=11, x=0.02, ha="left")
     figure.savefig(path, bbox_inches="tight")
     pyplot.close(figure)
 
