@@ -215,6 +215,9 @@ def _launcher() -> dict[str, str]:
 
 def _machine() -> dict[str, str]:
     found = {"host": platform.node(), "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}"}
+    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
+    if nodes > 1:
+        found["NUMA nodes"] = f"{nodes}; bind ranks to cores, so that their memory is local"
     try:
         space = shutil.disk_usage("/dev/shm")
         found["/dev/shm"] = f"{human_bytes(space.free)} free of {human_bytes(space.total)}"
