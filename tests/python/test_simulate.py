@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness import PATIENCE
 
 from altorch.cli import _replay, _units, main
 from altorch.report.records import Call, Group
+from tests.fuzz import python_parsers
 from tests.ranks.launch import backend_under_test
 
 pytestmark = pytest.mark.skipif(backend_under_test() != "al", reason="ALTORCH_TEST_BACKEND is not al")
@@ -230,7 +232,7 @@ def test_a_record_tells_the_step_of_more_ranks(simulate, rows_of, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda text: text[: len(text) // 2], "no JSON, or cut off"),
+        (lambda text: text[: len(text) // 2], "not valid JSON"),
         (lambda text: "[]", "no collective"),
         (lambda text: "", "empty"),
         (lambda text: text.replace("1000", "-9", 1).replace("time_created_ns", "time"), ""),
@@ -267,6 +269,12 @@ def test_a_job_that_waits_for_each_call_is_replayed_so():
     assert _replay.step_seconds(_replay.job_of(calls), lambda _: 5e-3) == pytest.approx(15e-3)
     with pytest.raises(ValueError, match="one rank"):
         _replay.job_of(calls[:12])
+
+
+@pytest.mark.parametrize("target", python_parsers.TARGETS)
+def test_damaged_files_are_read_or_refused(target):
+    turns, refused, finding = python_parsers.fuzz(target, 60 * PATIENCE, seed=1, most=150)
+    assert not finding and 0 < refused < turns, finding
 
 
 def test_units():

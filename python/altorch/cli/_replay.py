@@ -57,6 +57,10 @@ def job_of(calls: Sequence[Call], calls_of_step: int = 0) -> Job:
     if len(by_rank) == 1:
         raise ValueError("the record holds the calls of one rank; name the files of all ranks of the job")
     common = set.intersection(*({_key(call) for call in own} for own in by_rank.values()))
+    if not common:
+        raise ValueError(
+            "the ranks have no collective in common; name records of one job, written at the same time"
+        )
     kept = {
         rank: sorted((call for call in own if _key(call) in common), key=lambda call: call.begin_ns)
         for rank, own in sorted(by_rank.items())
@@ -67,12 +71,15 @@ def job_of(calls: Sequence[Call], calls_of_step: int = 0) -> Job:
             "cannot be replayed"
         )
     period = calls_of_step or _period([own[-_SEARCHED:] for own in list(kept.values())[:2]])
-    if period == 0 or 3 * period > len(next(iter(kept.values()))):
+    steps = min(_steps(own, period) for own in kept.values()) if period else 0
+    if steps < 3:
         raise ValueError(
             "the calls do not repeat: the record needs three steps of the same calls at its end. Record more of them "
             "(TORCH_FR_BUFFER_SIZE), only the training loop, or name --calls-of-step"
         )
-    return Job({rank: _timeline(own, period) for rank, own in kept.items()}, period)
+    return Job(
+        {rank: _timeline(own[len(own) - steps * period :], period) for rank, own in kept.items()}, period
+    )
 
 
 def step_seconds(job: Job, duration: Callable[[Call], float], slowdown: float = 1.0) -> float:
@@ -153,15 +160,21 @@ def _spread_within(calls: Sequence[Call], period: int) -> float:
     )
 
 
-def _timeline(calls: Sequence[Call], period: int) -> list[Issued]:
-    """Keeps the repeating calls at the end of the record."""
-    whole = 1
+def _steps(calls: Sequence[Call], period: int) -> int:
+    """How many steps at the end have the same calls."""
     names = [(call.operation, call.bytes, call.group.name) for call in calls]
-    while (whole + 1) * period <= len(names) and names[-period:] == names[-(whole + 1) * period :][:period]:
-        whole += 1
-    kept = list(calls[len(calls) - whole * period :])
-    waits = [_waits(kept, place, period) for place in range(period)]
-    return [_issued(kept, index, waits[index % period]) for index in range(len(kept))]
+    steps = 0
+    while (steps + 1) * period <= len(names) and names[-period:] == names[
+        len(names) - (steps + 1) * period :
+    ][:period]:
+        steps += 1
+    return steps
+
+
+def _timeline(calls: Sequence[Call], period: int) -> list[Issued]:
+    """`calls`: whole steps."""
+    waits = [_waits(calls, place, period) for place in range(period)]
+    return [_issued(calls, index, waits[index % period]) for index in range(len(calls))]
 
 
 def _waits(calls: Sequence[Call], place: int, period: int) -> bool:
