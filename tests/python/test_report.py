@@ -136,7 +136,7 @@ def test_a_call_that_a_record_has_lost_is_not_missing(tmp_path):
 def test_a_rank_without_a_record_is_named(tmp_path):
     write(tmp_path, TWO_RANKS)
     found = document.of(files.read([tmp_path / "rank_0"]))
-    assert "Of rank 1 there is no record" in " ".join(found["notes"])
+    assert "No record of rank 1 was given" in " ".join(found["notes"])
     assert found["incomplete"][0]["not_recorded"] == [1] and not found["waits"]
 
 
@@ -253,16 +253,16 @@ HOSTILE = {
     "a deep tuple as a key": (deep_key(), "damaged"),
     "an empty file": (b"\n", "is empty"),
     "a picture": (b"\x89PNG\r\n\x1a\n\xff\xfe", "is none of"),
-    "JSON cut off": (json.dumps(record([entry(1, 0, 1)])).encode()[:-40], "no JSON, or cut off"),
-    "JSON lines cut off": (b'{"benchmark": "run"}\n{"benchm', "line 2 is no JSON, or cut off"),
+    "JSON cut off": (json.dumps(record([entry(1, 0, 1)])).encode()[:-40], "not valid JSON"),
+    "JSON lines cut off": (b'{"benchmark": "run"}\n{"benchm', "line 2 is not valid JSON"),
     "deep JSON": (b"[" * 100_000, "nested too deep"),
-    "a long number": (b'{"entries": ' + b"9" * 5000 + b"}", "no JSON, or cut off"),
+    "a long number": (b'{"entries": ' + b"9" * 5000 + b"}", "not valid JSON"),
     "another tool's file": (b'{"traceEvents": []}', "is none of"),
     "rows of another kind": (b'{"loss": 1}\n{"loss": 2}\n', "is none of"),
     "an entry without a time": (json.dumps(record([UNTIMED])).encode(), "an entry without"),
-    "a time that is text": (json.dumps(record([entry(1, 0, 1, time_created_ns="now")])).encode(), "is no number"),
-    "an infinite duration": (json.dumps(record([entry(1, 0, 1, duration_ms=float("inf"))])).encode(), "no duration"),
-    "a size below zero": (json.dumps(record([entry(1, 0, 1, elements=-5)])).encode(), "no number that can be"),
+    "a time that is text": (json.dumps(record([entry(1, 0, 1, time_created_ns="now")])).encode(), "out of range"),
+    "an infinite duration": (json.dumps(record([entry(1, 0, 1, duration_ms=float("inf"))])).encode(), "not a duration"),
+    "a size below zero": (json.dumps(record([entry(1, 0, 1, elements=-5)])).encode(), "out of range"),
     "no list of ranks": (json.dumps(record([], ranks="__import__('os')")).encode(), "no list of numbers"),
     "a trace of two jobs": (b'{"jobs": [{}, {}]}', "holds 2 jobs"),
     "a trace of something else": (b'{"jobs": [{"ranks": {"0": {"groups": [{}]}}}]}', "an entry without"),
@@ -288,9 +288,9 @@ def test_other_files_that_are_no_record(tmp_path, capsys):
     os.mkfifo(tmp_path / "rank_7")
     for given, reason in (
         (("nowhere_0",), "nowhere_0: No such file"),
-        (("",), "is no file"),
-        (("rank_7",), "is no file"),
-        (("record",), "ends in no rank"),
+        (("",), "is not a regular file"),
+        (("rank_7",), "is not a regular file"),
+        (("record",), "does not end in a rank"),
         (("rank_0", "other_0"), "rank 0 is in"),
     ):
         assert report(*(tmp_path / name for name in given), "--json") == 2

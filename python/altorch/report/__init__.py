@@ -43,5 +43,5 @@ def unwritable(file: Path) -> str:
 
     page.plotly_source()
     if file.is_dir() or not file.absolute().parent.is_dir():
-        return f"{file} cannot be written: no such folder, or it is no file"
+        return f"{file} cannot be written: no such folder, or it is not a regular file"
     return ""

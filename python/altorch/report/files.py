@@ -43,7 +43,7 @@ def read(files: Iterable[Path]) -> Inputs:
 
 def _content(file: Path) -> bytes:
     if file.exists() and not file.is_file():
-        raise ValueError("it is no file")
+        raise ValueError("it is not a regular file")
     size = file.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(f"it has {size} bytes, and a report reads up to {MOST_BYTES}")
@@ -66,7 +66,7 @@ def _document(data: bytes) -> Any:
     except ValueError as error:
         lines = text.splitlines()
         if len(lines) == 1 or not lines[0].rstrip().endswith("}"):
-            raise ValueError(f"it is no JSON, or cut off: {error}") from None
+            raise ValueError(f"it is not valid JSON, or it is truncated: {error}") from None
     return {"rows": [_line(number, line) for number, line in enumerate(lines, 1) if line.strip()]}
 
 
@@ -76,7 +76,7 @@ def _line(number: int, line: str) -> Any:
     except RecursionError:
         raise ValueError(f"line {number} has brackets that are nested too deep") from None
     except ValueError as error:
-        raise ValueError(f"line {number} is no JSON, or cut off: {error}") from None
+        raise ValueError(f"line {number} is not valid JSON, or it is truncated: {error}") from None
 
 
 def _add(inputs: Inputs, document: Any, file: Path) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _rank(inputs: Inputs, file: Path, kind: str) -> int:
     """As torch's own tools take it: the number that the name ends in."""
     number = re.search(r"(\d{1,9})(?:\.\w+)*$", file.name)
     if not number:
-        raise ValueError(f"its name ends in no rank; name it as torch does, rank_0 for the {kind} of rank 0")
+        raise ValueError(f"its name does not end in a rank; name it rank_0 for the {kind} of rank 0")
     rank = int(number[1])
     if other := next((each for each in inputs.files if (each["kind"], each["rank"]) == (kind, rank)), None):
         raise ValueError(f"rank {rank} is in {other['file']}, too")

@@ -169,5 +169,5 @@ def _size(entry: dict[str, Any]) -> tuple[int, str]:
             dtype = dtype or name
         most = max(most, total)
     if not 0 <= most < LATEST_NS:
-        raise ValueError("its size is no number that can be")
+        raise ValueError("its size is out of range")
     return most, dtype

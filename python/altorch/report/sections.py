@@ -66,7 +66,7 @@ def longest(rows: dict[str, Any]) -> str:
     if not rows["waits"]:
         return ""
     return _table(
-        ["call", "came last", "ranks waited", "each", "size", "at", "group"],
+        ["call", "straggler", "ranks waited", "each", "size", "at", "group"],
         [
             [
                 f"{row['operation']} #{row['sequence']}",

@@ -40,9 +40,9 @@ def incomplete_text(row: dict[str, Any]) -> str:
     if row["state"] == "under way":
         text += f" for {seconds(row['seconds'])}" if row["seconds"] is not None else " where the records end"
     if row["missing"]:
-        text += f"; {_some(row['missing'])} {'has' if len(row['missing']) == 1 else 'have'} not made it"
+        text += f"; {_some(row['missing'])} {'is' if len(row['missing']) == 1 else 'are'} missing"
     elif row.get("peer") is not None:
-        text += f"; its other end is rank {row['peer']}"
+        text += f"; its peer is rank {row['peer']}"
     return text
 
 
@@ -56,7 +56,7 @@ def _as_sentence(text: str) -> str:
 
 def answer(found: dict[str, Any]) -> str:
     """Why the job is slow or hangs, in one to three sentences."""
-    if found["conclusion"] or found["findings"]:  # which know what a rank is at outside of calls
+    if found["conclusion"] or found["findings"]:  # they also know ranks that are in no call
         return _as_sentence(found["conclusion"] or found["findings"][0])
     missing = [row for row in found["incomplete"] if row["missing"]]
     if hung := [row for row in missing if is_hung(row)]:
@@ -79,8 +79,8 @@ def _waits_answer(found: dict[str, Any]) -> str:
     return (
         f"In {seconds(found['seconds'])}, the ranks waited {seconds(total)} for each other, all ranks added up; "
         f"{seconds(most['waited_for_s'])} of it for rank {most['rank']}. "
-        f"The longest wait was in {call_text(longest)}: rank {longest['last_rank']} came last, and "
-        f"{_some([wait['rank'] for wait in longest['waits']])} waited {seconds(longest['waited_s'])}."
+        f"The longest wait was in {call_text(longest)}: rank {longest['last_rank']} was the straggler, and "
+        f"{_some([wait['rank'] for wait in longest['waits']])} waited {seconds(longest['waited_s'])} in total."
     )
 
 
@@ -100,9 +100,8 @@ def notes(found: dict[str, Any], clock: str, recorded: set[int]) -> list[str]:
         notes.append("There is no flight record: calls under way and the latest of each group are known.")
     absent = [row["rank"] for row in found["ranks"] if row["rank"] not in recorded]
     if absent and found["operations"]:
-        verb = "is" if len(absent) == 1 else "are"
         notes.append(
-            f"Of {ranks_text(absent)} there {verb} no record: waits for {and_list(absent)} are not known."
+            f"No record of {ranks_text(absent)} was given: waits for {and_list(absent)} are unknown."
         )
     if "ended" in found["timeline"]["names"]["state"]:
         notes.append("Some records do not say when calls ended: their durations are not known, only waits.")
