@@ -38,6 +38,9 @@ constexpr Row kRows[] = {
     {LauncherKind::kJsm, "jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"},
     {LauncherKind::kFlux, "Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID"},
     {LauncherKind::kPals, "PALS", "PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID"},
+    // PALS leaves the size to Cray's PMI; aprun sets the variables of Cray's PMI alone.
+    {LauncherKind::kPals, "PALS", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID"},
+    {LauncherKind::kPals, "Cray PMI", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK"},
     {LauncherKind::kSlurm, "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
     {LauncherKind::kHydra, "mpirun of MPICH or Intel MPI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
 };
@@ -62,6 +65,7 @@ Launcher detect_launcher() {
   for (const Row& row : kRows) {
     if (number(row.rank) < 0 || number(row.size) < 1) continue;
     if (row.kind == LauncherKind::kHydra && !has_pmi && !has_pmix) continue;
+    if (row.kind == LauncherKind::kPals && number(row.local_rank) < 0) continue;
     // `srun --mpi=pmi2 mpirun`-like nesting aside, an interactive Slurm shell has a PROCID too, in
     // a job of one task.
     if (row.kind == LauncherKind::kSlurm && number(row.size) == 1 && !has_pmi && !has_pmix) continue;

@@ -55,6 +55,19 @@ TEST(Launcher, Hydra) {
   EXPECT_FALSE(found.starts(MpiFamily::kOpenMpi));
 }
 
+TEST(Launcher, PalsAndAprunLeaveTheSizeToCraysPmi) {
+  Launcher found =
+      detect_with({{"PALS_RANKID", "3"}, {"PALS_LOCAL_RANKID", "1"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "8"}});
+  EXPECT_TRUE(found.kind == LauncherKind::kPals);
+  EXPECT_EQ(found.size, 8);
+  EXPECT_EQ(found.local_rank, 1);
+  EXPECT_TRUE(found.starts(MpiFamily::kMpich));
+  found = detect_with({{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}, {"PMI_LOCAL_RANK", "1"}});
+  EXPECT_TRUE(found.kind == LauncherKind::kPals);
+  EXPECT_EQ(found.rank, 3);
+  EXPECT_TRUE(detect_with({{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}).kind == LauncherKind::kNone);
+}
+
 TEST(Launcher, SlurmWithAndWithoutProcessManager) {
   std::map<std::string, std::string> variables = {
       {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_LOCALID", "1"}};
