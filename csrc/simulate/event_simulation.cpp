@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "simulate/schedules.h"
 
 namespace altorch {
 
@@ -47,18 +48,12 @@ void EventSimulation::add(const Schedule& schedule) {
     return static_cast<std::int64_t>(static_cast<double>(count) * element_bytes_);
   };
   for (const Round& round : schedule.rounds) {
-    double local = 0;
-    for (auto i = round.locals_begin; i < round.locals_end; ++i) {
-      const Step& step = schedule.steps[i];
-      const bool reduces = step.kind == StepKind::kReduce || step.kind == StepKind::kCombine;
-      const std::int64_t count = step.kind == StepKind::kCombine ? step.a.count : step.c.count;
-      if (reduces) local += network_.gamma * static_cast<double>(count) * element_bytes_;
-    }
+    const double reduced = static_cast<double>(reduced_elements(schedule, round)) * element_bytes_;
     for (auto i = round.messages_begin; i < round.messages_end; ++i) {
       const Step& step = schedule.steps[i];
       messages_.push_back({step.peer, step.kind == StepKind::kSend, bytes_of(step.a.count)});
     }
-    rounds_.push_back({static_cast<std::uint32_t>(messages_.size()), local});
+    rounds_.push_back({static_cast<std::uint32_t>(messages_.size()), network_.gamma * reduced});
   }
   ranks_.push_back({.round = first_round, .last_round = rounds_.size(), .message = first});
 }

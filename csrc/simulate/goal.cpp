@@ -26,12 +26,7 @@ class GoalRank {
  private:
   void write(const Round& round) {
     const int before = last_;
-    double reduced = 0;  // bytes
-    for (auto i = round.locals_begin; i < round.locals_end; ++i) {
-      const Step& step = schedule_.steps[i];
-      if (step.kind == StepKind::kReduce) reduced += static_cast<double>(step.c.count) * element_;
-      if (step.kind == StepKind::kCombine) reduced += static_cast<double>(step.a.count) * element_;
-    }
+    const double reduced = static_cast<double>(reduced_elements(schedule_, round)) * element_;
     const int first = last_ + 1;
     for (auto i = round.messages_begin; i < round.messages_end; ++i) {
       const Step& step = schedule_.steps[i];

@@ -10,6 +10,17 @@
 
 namespace altorch {
 
+// Elements that the local steps of a round reduce.
+inline std::int64_t reduced_elements(const Schedule& schedule, const Round& round) {
+  std::int64_t elements = 0;
+  for (auto i = round.locals_begin; i < round.locals_end; ++i) {
+    const Step& step = schedule.steps[i];
+    if (step.kind == StepKind::kReduce) elements += step.c.count;
+    if (step.kind == StepKind::kCombine) elements += step.a.count;
+  }
+  return elements;
+}
+
 // Thread rules: any thread; it does not change. `algorithm` outlives it.
 class Schedules {
  public:

@@ -22,7 +22,7 @@ namespace {
 
 using hierarchical::Stage;
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;  // elements of all ranks, times 8 bytes
+constexpr std::int64_t kMostElements = std::int64_t{1} << 56;  // of all ranks: their bytes can be counted
 
 Operation with(const Operation& call, const Call& other) {
   Operation made = call;
@@ -162,8 +162,7 @@ void add_plan(Simulated& result, const Operation& call, const Network& network,
               const std::function<void(double)>& progress) {
   const std::int64_t length = longest_block(call);
   const auto layout = layout_on_nodes(network.ranks(), network.nodes);
-  // 0 of an all_gather without elements.
-  const auto part = std::max<std::int64_t>(1, HierarchicalCollectives::part_elements(call, layout));
+  const std::int64_t part = HierarchicalCollectives::part_elements(call, layout);
   const std::int64_t whole = length / part, rest = length % part;
   if (whole > 0) add_stages(result, call, network, {0, part}, static_cast<double>(whole), progress);
   if (rest > 0 || length == 0) add_stages(result, call, network, {0, rest}, 1, progress);
@@ -188,7 +187,7 @@ Simulated simulate(const Operation& call, const Network& network,
                                                  ": only collectives on host memory with blocks of one size "
                                                  "can be simulated");
   }
-  if (call.count > kMostBytes / network.ranks()) {
+  if (call.count > kMostElements / network.ranks()) {
     throw Error(ErrorKind::kInvalidArgument, std::to_string(call.count) + " elements for each of " +
                                                  std::to_string(network.ranks()) +
                                                  " ranks are more than can be counted");
