@@ -25,6 +25,7 @@ from altorch._extension import extension
 from altorch.bench import contenders, process_group, rows
 from altorch.bench.rows import Row
 from altorch.cli._output import console, human_bytes, print_table
+from altorch.cli._simulate_record import OF_BLOCKS
 from altorch.cli._units import short_time
 from benchmarks import report
 from benchmarks.ranks import Emit, run_ranks
@@ -32,7 +33,6 @@ from benchmarks.ranks import Emit, run_ranks
 OPERATIONS = "all_reduce,all_gather,all_to_all"
 SIZES = "1K,4K,16K,64K,256K,1M,4M,16M"
 _OF_STAGES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier"]
-_OF_BLOCKS = ("all_gather", "reduce_scatter", "all_to_all")
 
 
 def measured(
@@ -103,7 +103,7 @@ def reduction_seconds_per_byte() -> float:
 
 def compare(row: Row, network: dict[str, float]) -> Row:
     ranks, nodes = row["ranks"], row["nodes"]
-    block = row["bytes"] // ranks if row["operation"] in _OF_BLOCKS else row["bytes"]
+    block = row["bytes"] // ranks if row["operation"] in OF_BLOCKS else row["bytes"]
     found: dict[str, Any] = extension().simulate(
         row["operation"], row["dtype"], block, nodes=nodes, per_node=ranks // nodes, network=network
     )

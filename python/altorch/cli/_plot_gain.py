@@ -27,6 +27,19 @@ _LABEL_APART = 0.085  # of the axis' height
 _FASTEST_SHOWN = 1000
 
 
+def pyplot_without_display() -> Any:
+    """matplotlib's pyplot for files alone. Raises ValueError where it is not installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ValueError("matplotlib is not installed; pip install 'altorch[plot]'") from None
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
+    from matplotlib import pyplot
+
+    return pyplot
+
+
 def plain(contender: str) -> str:
     """`openmpi-test` is Open MPI, which a C program called: of several ways to call a library the fastest counts."""
     stem = contender.partition("-")[0] if "mpi" in contender else contender

@@ -135,9 +135,14 @@ def _key(call: Call) -> Key:
     return call.group.name, call.sequence
 
 
+def _name(call: Call) -> tuple[str, int, str]:
+    """What the same calls of different steps have in common."""
+    return call.operation, call.bytes, call.group.name
+
+
 def _period(ranks: Sequence[Sequence[Call]]) -> int:
     """The shortest period that repeats three times at the end of the record, with similar gaps; 0 if there is none."""
-    names = [(call.operation, call.bytes, call.group.name) for call in ranks[0]]
+    names = [_name(call) for call in ranks[0]]
     spread_of = {
         period: sum(_spread_within(calls, period) for calls in ranks)
         for period in range(1, len(names) // 3 + 1)
@@ -162,7 +167,7 @@ def _spread_within(calls: Sequence[Call], period: int) -> float:
 
 def _steps(calls: Sequence[Call], period: int) -> int:
     """How many steps at the end have the same calls."""
-    names = [(call.operation, call.bytes, call.group.name) for call in calls]
+    names = [_name(call) for call in calls]
     steps = 0
     while (steps + 1) * period <= len(names) and names[-period:] == names[
         len(names) - (steps + 1) * period :

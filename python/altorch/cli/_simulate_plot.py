@@ -8,26 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from altorch.cli._output import human_bytes
-from altorch.cli._plot_gain import COLORS, GREY
+from altorch.cli._plot_gain import COLORS, GREY, pyplot_without_display
 from altorch.cli._simulate_record import PARTS
 from altorch.cli._units import short_time
 
 
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise ValueError("matplotlib is not installed; pip install 'altorch[plot]'") from None
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.fonttype"] = "none"
-    from matplotlib import pyplot
-
-    return pyplot
-
-
 def draw(file: Path, rows: Sequence[dict[str, Any]], per_node: int) -> None:
     """One panel an operation, one line a size; dashed: the lower bound."""
-    pyplot = _pyplot()
+    pyplot = pyplot_without_display()
     operations = list(dict.fromkeys(row["operation"] for row in rows))
     sizes = sorted({row["bytes"] for row in rows})
     width = min(3, len(operations))
@@ -72,7 +60,7 @@ def draw(file: Path, rows: Sequence[dict[str, Any]], per_node: int) -> None:
 
 def draw_steps(file: Path, rows: Sequence[dict[str, Any]], recorded: tuple[int, float]) -> None:
     """A stacked bar of the parts of a step for each number of ranks; a line at the recorded step."""
-    pyplot = _pyplot()
+    pyplot = pyplot_without_display()
     figure, axis = pyplot.subplots(figsize=(7.5, 4))
     labels = [f"{row['ranks']:,}" for row in rows]
     bottom = [0.0] * len(rows)

@@ -29,7 +29,7 @@ PARTS = {
     "latency": "latency and on-node stages",
     "transfer": "bandwidth",
 }
-_OF_BLOCKS = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
+OF_BLOCKS = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
 # What c10d calls collectives that the engine has under another name.
 _NAMES = {
     "_all_gather_base": "all_gather",
@@ -65,10 +65,10 @@ class Predictor:
             if self.spans_all(call):
                 took[call.operation, call.bytes].append(self._took[call.group.name, call.sequence])
         for call in job.calls:
-            if self.spans_all(call) and (call.operation, call.bytes) not in self._scales:
+            size = (call.operation, call.bytes)
+            if size in took and size not in self._scales:
                 simulated = sum(self._simulated(call, 1, self.recorded, network))
-                measured = statistics.median(took[call.operation, call.bytes])
-                self._scales[call.operation, call.bytes] = measured / simulated if simulated else 1.0
+                self._scales[size] = statistics.median(took[size]) / simulated if simulated else 1.0
 
     def spans_all(self, call: Call) -> bool:
         """Whether the call is one of all ranks that can be simulated."""
@@ -95,7 +95,7 @@ class Predictor:
         key = (call.operation, call.dtype, call.bytes, nodes, per_node, *network.values())
         if key not in self._cache:
             operation = _NAMES.get(call.operation, call.operation)
-            size = call.bytes // (nodes * per_node) if operation in _OF_BLOCKS else call.bytes
+            size = call.bytes // (nodes * per_node) if operation in OF_BLOCKS else call.bytes
             found = extension().simulate(
                 operation, call.dtype or "uint8", size, nodes=nodes, per_node=per_node, network=network
             )

@@ -50,14 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
-    except ImportError:
-        print("altorch plot: matplotlib is not installed; pip install 'altorch[plot]'", file=sys.stderr)
-        return 2
-    try:
+        _plot_gain.pyplot_without_display()
         series, bars = collect(arguments.results), collect_bars(arguments.results)
     except (OSError, ValueError) as error:
         print(f"altorch plot: {error}", file=sys.stderr)

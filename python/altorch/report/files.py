@@ -16,6 +16,11 @@ from altorch.report import plain_pickle, records, traces
 from altorch.report.records import Inputs
 
 MOST_BYTES = 64 << 20
+# Files that hold what one rank did: kind, whether a document is one, and its reader.
+_OF_A_RANK = (
+    ("flight record", records.is_flight_record, records.add_flight_record),
+    ("statistics", traces.is_statistics, traces.add_statistics),
+)
 _EXPECTED = (
     "it is none of: a flight record of torch (pickle or JSON), `altorch trace --json`, rows of `altorch bench` or "
     "of altorch.stats()"
@@ -81,22 +86,12 @@ def _line(number: int, line: str) -> Any:
 
 def _add(inputs: Inputs, document: Any, file: Path) -> dict[str, Any]:
     """What the file is."""
-    if records.is_flight_record(document):
-        rank = _rank(inputs, file, "flight record")
-        return {
-            "kind": "flight record",
-            "rank": rank,
-            "count": records.add_flight_record(inputs, document, rank),
-        }
+    for kind, is_one, add in _OF_A_RANK:
+        if is_one(document):
+            rank = _rank(inputs, file, kind)
+            return {"kind": kind, "rank": rank, "count": add(inputs, document, rank)}
     if traces.is_trace(document):
         return {"kind": "trace", "rank": None, "count": traces.add_trace(inputs, document)}
-    if traces.is_statistics(document):
-        rank = _rank(inputs, file, "statistics")
-        return {
-            "kind": "statistics",
-            "rank": rank,
-            "count": traces.add_statistics(inputs, document, rank),
-        }
     rows = document.get("rows", [document]) if isinstance(document, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(_EXPECTED)
