@@ -5,13 +5,16 @@
 set(kernel_folder "${CMAKE_SOURCE_DIR}/csrc/device/kernels")
 set(kernel_include "${CMAKE_BINARY_DIR}/generated")
 set(kernel_text "")
-foreach(name Jobs Numbers Reduce Ll Pairs Poison Rounds Parts OneShot TwoShot Exchange Ll128 Ll128Reduce Ll128AllPeers Ll128TwoShot Ll128Exchange LlNorm Window)
+foreach(name Jobs Numbers Exact Reduce Ll Pairs Poison Rounds Parts OneShot TwoShot Exchange Ll128 Ll128Reduce Ll128AllPeers Ll128TwoShot Ll128Exchange LlNorm Window)
   string(REGEX REPLACE "([a-z0-9])([A-Z])" "\\1_\\2" file "${name}")
   string(TOLOWER "${file}" file)
   file(READ "${kernel_folder}/${file}.cuh" source)
   string(APPEND kernel_text "constexpr char k${name}Source[] = R\"cuda(${source})cuda\";\n")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${kernel_folder}/${file}.cuh")
 endforeach()
+file(READ "${CMAKE_SOURCE_DIR}/csrc/base/exact_sum.inc" source)
+string(APPEND kernel_text "constexpr char kExactSumSource[] = R\"cuda(${source})cuda\";\n")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/base/exact_sum.inc")
 file(GENERATE OUTPUT "${kernel_include}/device/kernels/source.inc" CONTENT "${kernel_text}")
 
 # Where an NVIDIA driver is loaded, nvcc compiles the usual types and operators into the engine

@@ -22,15 +22,18 @@ enum class ReduceOp : std::uint8_t {
   kBor,
   kBxor,
   kPremulSum,
+  // Of altorch alone: SUM and AVG of a group whose sums are exact (docs/exact.md).
+  kExactSum,
+  kExactAvg,
 };
-inline constexpr int kReduceOpCount = 9;
+inline constexpr int kReduceOpCount = 11;
 template <>
 inline constexpr int kCountOf<ReduceOp> = kReduceOpCount;
 
 // What a reduction makes of two values. Each is a function of reduction/operators.inc (for CPUs)
 // and of device/kernels/numbers.cuh (for GPUs, under this name).
-enum class BinaryOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAnd, kOr, kXor };
-inline constexpr int kBinaryOpCount = 7;
+enum class BinaryOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAnd, kOr, kXor, kExactSum };
+inline constexpr int kBinaryOpCount = 8;
 template <>
 inline constexpr int kCountOf<BinaryOp> = kBinaryOpCount;
 
@@ -42,6 +45,7 @@ inline constexpr EnumTable<BinaryOp, const char*> kBinaryOpNames({
     {BinaryOp::kAnd, "And"},
     {BinaryOp::kOr, "Or"},
     {BinaryOp::kXor, "Xor"},
+    {BinaryOp::kExactSum, "ExactSum"},
 });
 constexpr const char* name_of(BinaryOp op) { return kBinaryOpNames[op]; }
 
@@ -49,7 +53,7 @@ struct ReduceOpTraits {
   const char* name;  // torch's, for messages
   BinaryOp of_numbers;
   std::optional<BinaryOp> of_bools;  // none: not defined for them
-  bool takes_integers = true;
+  bool takes_integers = true, takes_complex = true;
 };
 
 inline constexpr EnumTable<ReduceOp, ReduceOpTraits> kReduceOps({
@@ -62,8 +66,15 @@ inline constexpr EnumTable<ReduceOp, ReduceOpTraits> kReduceOps({
     {ReduceOp::kBor, {"BOR", BinaryOp::kOr, BinaryOp::kOr}},
     {ReduceOp::kBxor, {"BXOR", BinaryOp::kXor, BinaryOp::kXor}},
     {ReduceOp::kPremulSum, {"PREMUL_SUM", BinaryOp::kSum, std::nullopt, false}},
+    {ReduceOp::kExactSum, {"exact SUM", BinaryOp::kExactSum, std::nullopt, false, false}},
+    {ReduceOp::kExactAvg, {"exact AVG", BinaryOp::kExactSum, std::nullopt, false, false}},
 });
 constexpr const char* name_of(ReduceOp op) { return kReduceOps[op].name; }
+// More ranks are refused when a group is made: a sum of float16 in float64 would not be exact any
+// more.
+inline constexpr int kMostExactRanks = 8192;
+// Whether it rounds once, so that all values have to be there at the same time.
+constexpr bool is_exact(ReduceOp op) { return kReduceOps[op].of_numbers == BinaryOp::kExactSum; }
 
 // How `op` combines two values of this type; none where torch does not define it for bools or
 // integers.
@@ -71,6 +82,7 @@ constexpr std::optional<BinaryOp> binary_op_of(ReduceOp op, DType dtype) {
   const ReduceOpTraits& traits = kReduceOps[op];
   if (dtype == DType::kBool) return traits.of_bools;
   if (is_integral(dtype) && !traits.takes_integers) return std::nullopt;
+  if (is_complex(dtype) && !traits.takes_complex) return std::nullopt;
   return traits.of_numbers;
 }
 

@@ -16,6 +16,8 @@
 namespace altorch::reduction {
 
 using ReduceKernel = void (*)(const void* a, const void* b, void* out, std::size_t count);
+// The exact sum of all parts, rounded once, or their mean.
+using ExactKernel = void (*)(std::span<const void* const> parts, bool mean, void* out, std::size_t count);
 using ScaleKernel = void (*)(void* data, double factor, std::size_t count);
 using DivideKernel = void (*)(void* data, long long divisor, std::size_t count);
 using WidenKernel = void (*)(const void* half, float* wide, std::size_t count);
@@ -25,6 +27,7 @@ using NarrowKernel = void (*)(const float* wide, void* half, std::size_t count);
 struct KernelTable {
   const char* name = "";
   std::array<std::array<ReduceKernel, kReduceOpCount>, kDTypeCount> reduce{};
+  std::array<ExactKernel, kDTypeCount> exact{};
   std::array<ScaleKernel, kDTypeCount> scale{};
   std::array<DivideKernel, kDTypeCount> divide{};
   std::array<WidenKernel, kDTypeCount> widen{};

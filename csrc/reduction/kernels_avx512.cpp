@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "reduction/inexact_flag.h"
 #include "reduction/kernel_table.h"
 
 #define ALTORCH_REDUCTION_LEVEL avx512

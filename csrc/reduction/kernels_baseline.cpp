@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "reduction/inexact_flag.h"
 #include "reduction/kernel_table.h"
 
 #define ALTORCH_REDUCTION_LEVEL baseline

@@ -35,6 +35,12 @@ void reduce(DType dtype, ReduceOp op, const void* a, const void* b, void* out, s
 }
 
 void combine(DType dtype, ReduceOp op, std::span<const void* const> parts, void* out, std::size_t count) {
+  if (is_exact(op)) {
+    const auto kernel = reduction::kernel_table().exact[index_of(dtype)];
+    if (kernel == nullptr) refuse(name_of(op), dtype);
+    const reduction::DefaultFloats floats;
+    return kernel(parts, op == ReduceOp::kExactAvg, out, count);
+  }
   // What is added up and what is added to it stay in the first cache: every part is read once,
   // `out` written once.
   constexpr std::size_t kChunkBytes = 8 << 10;

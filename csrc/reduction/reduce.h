@@ -26,8 +26,9 @@ bool can_reduce(DType dtype, ReduceOp op);
 void reduce(DType dtype, ReduceOp op, const void* a, const void* b, void* out, std::size_t count);
 
 // out[i] = parts[0][i] (op) parts[1][i] (op) ... from left to right, in one step: half types stay
-// float32 in between and are rounded once. kAvg is the mean. At least two parts; `out` may be one
-// of them, other overlap is not allowed.
+// float32 in between and are rounded once. kAvg is the mean. kExactSum and kExactAvg: the exact sum
+// or mean, rounded once, so that order and number of the parts do not matter; at most
+// kMostExactRanks. At least two parts; `out` may be one of them, other overlap is not allowed.
 void combine(DType dtype, ReduceOp op, std::span<const void* const> parts, void* out, std::size_t count);
 
 // data[i] = data[i] * factor, computed in float32 for half types, in the type itself otherwise.

@@ -320,6 +320,20 @@ AL_DEVICE bool reduce_units(const LlExchange& job, const Turn& turn, i64 first, 
   return here;
 }
 
+// What a rank has of an element, once more: words stay until the next exchange but one. `element`
+// of a unit.
+template <class Number>
+AL_DEVICE typename Number::Stored part_again(const LlExchange& job, const Turn& turn, int rank, i64 unit, i64 begin,
+                                             int element) {
+  Words<typename Number::Stored> again[1];
+  if (rank == job.rank) {
+    own_units<Number>(job, job.own, unit, 0, again);
+  } else {
+    take_units(job.receive_slots[rank] + turn.at, unit - begin, 0, turn.exchange, job.aborted, again);
+  }
+  return again[0].elements[element];
+}
+
 // Works in place, too: a thread writes only elements that it has read and sent before.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_ll(const LlExchange& job, i64 block, i64 blocks) {
@@ -335,11 +349,14 @@ AL_DEVICE void reduce_ll(const LlExchange& job, i64 block, i64 blocks) {
     const bool here = reduce_units<Number, Operator>(job, turn, first, units.begin, sums);
     AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
       Unit result;
+      const i64 unit = first + i * static_cast<i64>(AL_THREADS), at = unit * Unit::kElements;
       AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
-        if constexpr (kMean) sums[i][j] = Number::mean(sums[i][j], job.number);
-        result.elements[j] = here ? Number::narrow(sums[i][j]) : poisoned<Number>(job);
+        const auto part = [&job, turn, unit, begin = units.begin, j](int rank) {
+          return part_again<Number>(job, turn, rank, unit, begin, j);
+        };
+        result.elements[j] =
+            here ? finished<Number, kMean>(sums[i][j], job.number, part) : poisoned<Number>(job);
       }
-      const i64 at = (first + i * static_cast<i64>(AL_THREADS)) * Unit::kElements;
       store_unit(static_cast<Stored*>(job.output) + at, job.count - at, result);
     }
   });

@@ -65,13 +65,14 @@ AL_DEVICE void add_pack(Sums<Number>& sums, Halves pack, bool first) {
     sums[i] = first ? value : Operator::template apply<Number>(sums[i], value);
   }
 }
-template <class Number, bool kMean>
-AL_DEVICE Halves pack_of(Sums<Number>& sums, int number) {
-  Pack<typename Number::Stored> made;
-  AL_UNROLL for (int i = 0; i < Pack<typename Number::Stored>::kLength; ++i) {
-    if constexpr (kMean) sums[i] = Number::mean(sums[i], number);
-    made.elements[i] = Number::narrow(sums[i]);
-  }
+// part(rank): what that rank has of the pack.
+template <class Number, bool kMean, class Part>
+AL_DEVICE Halves pack_of(const Sums<Number>& sums, int number, const Part& part) {
+  using Elements = Pack<typename Number::Stored>;
+  Elements made;
+  AL_UNROLL for (int i = 0; i < Elements::kLength; ++i)
+    made.elements[i] = finished<Number, kMean>(
+        sums[i], number, [part, i](int rank) { return __builtin_bit_cast(Elements, part(rank)).elements[i]; });
   return __builtin_bit_cast(Halves, made);
 }
 
@@ -91,7 +92,8 @@ AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
     Sums<Number> sums{};
     add_pack<Number, Operator>(sums, rank == 0 ? mine : other, true);
     add_pack<Number, Operator>(sums, rank == 0 ? other : mine, false);
-    return here ? pack_of<Number, kMean>(sums, 2) : poisoned_packs(job.poison).first;
+    const auto part = [rank, mine, other](int of) { return of == rank ? mine : other; };
+    return here ? pack_of<Number, kMean>(sums, 2, part) : poisoned_packs(job.poison).first;
   };
   for (int round = -kAhead; round < rounds; ++round) {
     if (round + kAhead < rounds) push_units(peer, given, warp, round + kAhead, here);

@@ -73,8 +73,13 @@ AL_DEVICE void reduce_parts(const WithAll& all, int turn, const LanePacks (&own)
       }
     }
   }
-  for (int i = 0; i < AL_LANES; ++i)
-    result[i] = {pack_of<Number, kMean>(sums[0][i], ranks), pack_of<Number, kMean>(sums[1][i], ranks)};
+  for (int i = 0; i < AL_LANES; ++i) {
+    const auto part = [all, turn, mine = own[i], lane = AL_LANE(i)](int rank) {
+      return rank == all.slots.rank ? mine : take_from(all, turn, rank, lane);
+    };
+    result[i] = {pack_of<Number, kMean>(sums[0][i], ranks, [part](int rank) { return part(rank).first; }),
+                 pack_of<Number, kMean>(sums[1][i], ranks, [part](int rank) { return part(rank).second; })};
+  }
 }
 
 // By one warp.
@@ -122,8 +127,9 @@ template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_ll128(const Ll128Reduce& job, const Warp& warp) {
   const bool whole = is_whole<typename Number::Stored>(job);
   if (job.slots.number == 2) {
-    whole ? reduce_between_two<Number, Operator, kMean, WholePacks>(job, warp)
-          : reduce_between_two<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);
+    using Two = typename ForTwo<Number>::Type;
+    whole ? reduce_between_two<Two, Operator, kMean, WholePacks>(job, warp)
+          : reduce_between_two<Two, Operator, kMean, ScaledPacks<Two>>(job, warp);
   } else {
     whole ? reduce_among_all<Number, Operator, kMean, WholePacks>(job, warp)
           : reduce_among_all<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);

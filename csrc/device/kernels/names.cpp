@@ -29,6 +29,14 @@ constexpr EnumTable<DType, const char*> kNumbers(nullptr,
                                                      {DType::kComplex128, "Complex<double>"},
                                                  });
 
+// Of exact sums.
+constexpr EnumTable<DType, const char*> kExactNumbers(nullptr, {
+                                                                   {DType::kFloat16, "ExactFloat16"},
+                                                                   {DType::kBFloat16, "ExactBFloat16"},
+                                                                   {DType::kFloat32, "ExactFloat32"},
+                                                                   {DType::kFloat64, "ExactFloat64"},
+                                                               });
+
 // `arguments`: of the function's template, or nothing.
 Kernel kernel(const std::string& function, const std::string& job, const std::string& arguments = "") {
   std::string symbol = "altorch_" + function + arguments;
@@ -41,7 +49,7 @@ Kernel kernel(const std::string& function, const std::string& job, const std::st
 }
 
 Kernel instance(const std::string& function, const std::string& job, DType dtype, ReduceOp op) {
-  const char* const number = kNumbers[dtype];
+  const char* const number = is_exact(op) ? kExactNumbers[dtype] : kNumbers[dtype];
   const auto combines = binary_op_of(op, dtype);
   if (!number || !combines) {
     throw Error(ErrorKind::kInternal,
@@ -49,7 +57,7 @@ Kernel instance(const std::string& function, const std::string& job, DType dtype
   }
   return kernel(function, job,
                 std::string("<") + number + ", " + name_of(*combines) +
-                    (op == ReduceOp::kAvg ? ", true>" : ", false>"));
+                    (op == ReduceOp::kAvg || op == ReduceOp::kExactAvg ? ", true>" : ", false>"));
 }
 
 }  // namespace
@@ -81,10 +89,11 @@ Kernel ll128_exchange_kernel() { return kernel("ll128_exchange", "Ll128Exchange"
 Kernel poison_kernel() { return kernel("poison_aborted", "PoisonJob"); }
 
 std::string kernel_source() {
-  return std::string(kJobsSource) + kNumbersSource + kReduceSource + kLlSource + kPairsSource +
-         kPoisonSource + kRoundsSource + kPartsSource + kOneShotSource + kTwoShotSource + kExchangeSource +
-         kLl128Source + kLl128ReduceSource + kLl128AllPeersSource + kLl128TwoShotSource +
-         kLl128ExchangeSource + kLlNormSource + kWindowSource;
+  return std::string(kJobsSource) + kNumbersSource + "namespace altorch::kernels {\n" + kExactSumSource +
+         "}\n" + kExactSource + kReduceSource + kLlSource + kPairsSource + kPoisonSource + kRoundsSource +
+         kPartsSource + kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source +
+         kLl128ReduceSource + kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource +
+         kLlNormSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.

@@ -138,15 +138,16 @@ struct Complex {
   }
 };
 
+// What + and * of the language do not add and multiply.
 template <class Number>
-concept Exact = requires(typename Number::Computed value) {
+concept OwnArithmetic = requires(typename Number::Computed value) {
   Number::add(value, value);
 };
 
 struct Sum {
   template <class Number, class T>
   AL_DEVICE static T apply(T a, T b) {
-    if constexpr (Exact<Number>) {
+    if constexpr (OwnArithmetic<Number>) {
       return Number::add(a, b);
     } else {
       return a + b;
@@ -156,7 +157,7 @@ struct Sum {
 struct Product {
   template <class Number, class T>
   AL_DEVICE static T apply(T a, T b) {
-    if constexpr (Exact<Number>) {
+    if constexpr (OwnArithmetic<Number>) {
       return Number::multiply(a, b);
     } else {
       return a * b;

@@ -55,10 +55,10 @@ AL_DEVICE void reduce_groups(const ShareJob& job, i64 at, i64 stride) {
   AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) {
     Group result;
     Stored* elements = reinterpret_cast<Stored*>(&result);
-    AL_UNROLL for (int i = 0; i < kLength; ++i) {
-      if constexpr (kMean) sum[turn][i] = Number::mean(sum[turn][i], job.number);
-      elements[i] = Number::narrow(sum[turn][i]);
-    }
+    AL_UNROLL for (int i = 0; i < kLength; ++i)
+      elements[i] = finished<Number, kMean>(sum[turn][i], job.number, [&job, at, stride, turn, i](int part) {
+        return static_cast<const Stored*>(job.parts[part])[(at + turn * stride) * kLength + i];
+      });
     for (int i = 0; i < job.results_number; ++i) static_cast<Group*>(job.results[i])[at + turn * stride] = result;
   }
 }
@@ -66,6 +66,9 @@ AL_DEVICE void reduce_groups(const ShareJob& job, i64 at, i64 stride) {
 // In place, too: a thread writes the elements that it has read itself.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_share(const ShareJob& job, i64 count) {
+  if constexpr (requires { typename Number::OfTwo; }) {
+    if (job.number == 2) return reduce_share<typename Number::OfTwo, Operator, kMean>(job, count);
+  }
   using Stored = typename Number::Stored;
   using Vector = Pack<Stored>;
   constexpr int kAtOnce = sizeof(Stored) == 1 ? 1 : 2;  // as many sums as registers hold

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reduces parts that lie in device and pinned memory, in the order of the ranks, in one pass: every
-// part is read once, half types stay float32 in between. After numbers.cuh.
+// part is read once, half types stay float32 in between. After exact.cuh.
 
 namespace altorch::kernels {
 
@@ -30,10 +30,10 @@ AL_DEVICE void reduce_group(const DeviceReduction& job, i64 at) {
   }
   Group result;
   Stored* elements = reinterpret_cast<Stored*>(&result);
-  for (int i = 0; i < kLength; ++i) {
-    if constexpr (kMean) sum[i] = Number::mean(sum[i], job.number);
-    elements[i] = Number::narrow(sum[i]);
-  }
+  for (int i = 0; i < kLength; ++i)
+    elements[i] = finished<Number, kMean>(sum[i], job.number, [&job, at, i](int part) {
+      return static_cast<const Stored*>(job.parts[part])[at * kLength + i];
+    });
   if (job.output) static_cast<Group*>(job.output)[at] = result;
   if (job.copy) static_cast<Group*>(job.copy)[at] = result;
 }

@@ -7,8 +7,11 @@
 #include "device/compiled_ahead.h"
 #include "device/kernels/jobs.cuh"
 #include "device/kernels/names.h"
+// clang-format off
 #include "device/kernels/numbers.cuh"
+#include "device/kernels/exact.cuh"
 #include "device/kernels/reduce.cuh"
+// clang-format on
 #include "device/reduction_cases.h"
 
 namespace altorch {

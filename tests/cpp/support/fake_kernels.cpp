@@ -26,6 +26,7 @@ void pause_of_fake() {
 #include "support/fake_block.h"
 #include "device/kernels/jobs.cuh"
 #include "device/kernels/numbers.cuh"
+#include "device/kernels/exact.cuh"
 #include "device/kernels/reduce.cuh"
 #include "device/kernels/ll.cuh"
 #include "device/kernels/pairs.cuh"
@@ -67,7 +68,10 @@ struct ChosenOperator {
     if constexpr (std::is_same_v<Number, kernels::Bool>) {
       return kernels::Or::apply<Number>(a, b);
     } else {
-      if (op == ReduceOp::kProduct) return kernels::Product::apply<Number>(a, b);
+      if constexpr (
+          !requires { Number::add(a, b); } || requires { Number::multiply(a, b); }) {
+        if (op == ReduceOp::kProduct) return kernels::Product::apply<Number>(a, b);
+      }
       if constexpr (std::is_arithmetic_v<T>) {
         if (op == ReduceOp::kMax) return kernels::Max::apply<Number>(a, b);
         if (op == ReduceOp::kMin) return kernels::Min::apply<Number>(a, b);
@@ -136,7 +140,25 @@ void reduce_numbers(const Job& job, ReduceOp op) {
 }
 
 template <class Job>
+void reduce_exactly(const Job& job, DType dtype, ReduceOp op) {
+  const ReduceOp plain = op == ReduceOp::kExactAvg ? ReduceOp::kAvg : ReduceOp::kSum;
+  switch (dtype) {
+    case DType::kFloat16:
+      return reduce_numbers<kernels::ExactFloat16>(job, plain);
+    case DType::kBFloat16:
+      return reduce_numbers<kernels::ExactBFloat16>(job, plain);
+    case DType::kFloat32:
+      return reduce_numbers<kernels::ExactFloat32>(job, plain);
+    default:
+      return reduce_numbers<kernels::ExactFloat64>(job, plain);
+  }
+}
+
+template <class Job>
 void reduce_any(const Job& job, DType dtype, ReduceOp op) {
+  if constexpr (!std::is_same_v<Job, WindowUpdate>) {
+    if (is_exact(op)) return reduce_exactly(job, dtype, op);
+  }
   switch (dtype) {
     case DType::kUInt8:
       return reduce_numbers<kernels::Integer<unsigned char, unsigned>>(job, op);
