@@ -26,10 +26,13 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_TUNED", "path", "",
      "What `altorch tune` wrote on this machine: which route or protocol carries which sizes. ALTORCH_ROUTE "
      "comes before it. A file of another machine or version is refused with a warning."},
-    {"ALTORCH_DETERMINISTIC", "0|1", "0",
+    {"ALTORCH_DETERMINISTIC", "0|1|exact", "0",
      "1: sums of CUDA tensors are added in the order of the ranks, so that bits depend on neither size nor "
      "place; "
-     "NCCL and host_relay then carry no reductions of floating types.",
+     "NCCL and host_relay then carry no reductions of floating types. exact: SUM and AVG of floating types, "
+     "on "
+     "CPU and GPU, are the exact sum, rounded once, so that bits do not depend on the number of ranks "
+     "either.",
      /*must_agree=*/true},
     {"ALTORCH_OBJECTS", "0|1", "0",
      "1: all_gather_object and the other calls of torch.distributed that move objects are those of "

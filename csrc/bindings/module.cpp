@@ -10,6 +10,7 @@
 
 #include "backend/c10d/backend.h"
 #include "backend/c10d/errors.h"
+#include "backend/c10d/exact_sum.h"
 #include "backend/c10d/reconfigurable.h"
 #include "backend/c10d/time_estimate.h"
 #include "backend/cuda/cuda_watch.h"
@@ -17,6 +18,7 @@
 #include "backend/store/start_mpi.h"
 #include "backend/store/store.h"
 #include "base/env.h"
+#include "base/exact_mode.h"
 #include "base/log.h"
 #include "base/longest_timeout.h"
 #include "bindings/host_bytes.h"
@@ -184,7 +186,8 @@ PYBIND11_MODULE(_C, module) {
       module, "Options", "What `pg_options` of a group with backend 'al' may say.")
       .def(py::init([](double timeout_seconds, bool is_high_priority_stream, std::optional<int> min_ctas,
                        std::optional<int> max_ctas, std::optional<int> cga_cluster_size,
-                       std::optional<bool> split_share, const std::optional<std::string>& on_error) {
+                       std::optional<bool> split_share, const std::optional<std::string>& on_error,
+                       const std::optional<std::string>& deterministic) {
              auto options =
                  guarded([&] { return c10::make_intrusive<AlOptions>(milliseconds(timeout_seconds)); });
              options->is_high_priority_stream = is_high_priority_stream;
@@ -193,16 +196,23 @@ PYBIND11_MODULE(_C, module) {
                               cga_cluster_size.value_or(unsaid),
                               split_share ? static_cast<int>(*split_share) : unsaid};
              if (on_error) options->on_error = guarded([&] { return on_error_named(*on_error); });
+             if (deterministic) guarded([&] { check_deterministic_option(*deterministic); });
+             options->exact = deterministic.has_value();
              return options;
            }),
            py::arg("timeout_seconds") = 1800.0, py::kw_only(), py::arg("is_high_priority_stream") = true,
            py::arg("min_ctas") = py::none(), py::arg("max_ctas") = py::none(),
            py::arg("cga_cluster_size") = py::none(), py::arg("split_share") = py::none(),
-           py::arg("on_error") = py::none(),
+           py::arg("on_error") = py::none(), py::arg("deterministic") = py::none(),
            "is_high_priority_stream: of the group's own stream on CUDA. min_ctas, max_ctas (thread blocks), "
            "cga_cluster_size, split_share: as in ncclConfig_t; None leaves them to NCCL. on_error: 'poison', "
-           "'teardown' or 'continue'; None: what ALTORCH_ON_ERROR says.")
+           "'teardown' or 'continue'; None: what ALTORCH_ON_ERROR says. deterministic: 'exact' for sums that "
+           "are "
+           "rounded once; None: what ALTORCH_DETERMINISTIC says.")
       .def_readonly("is_high_priority_stream", &AlOptions::is_high_priority_stream)
+      .def_property_readonly(
+          "deterministic",
+          [](const AlOptions& self) { return self.exact ? py::object(py::str(kExactMode)) : py::none(); })
       .def_readwrite("served_name", &AlOptions::served_name)
       .def("__copy__", [](const AlOptions& self) { return c10::make_intrusive<AlOptions>(self); })
       .def("__deepcopy__",
@@ -568,6 +578,11 @@ PYBIND11_MODULE(_C, module) {
       "Compiles the GPU kernels of the host_staged route, which needs no GPU; bytes, or None where torch "
       "defines "
       "no such reduction.");
+  module.def(
+      "exact_sum",
+      [](const at::Tensor& stacked, bool mean) { return guarded([&] { return exact_sum(stacked, mean); }); },
+      py::call_guard<py::gil_scoped_release>(), py::arg("stacked"), py::arg("mean"),
+      "The exact sum, or mean, over the first dimension, rounded once: a new tensor.");
   module.def("nccl_allocator_unsupported_reason", &nccl::allocator_unsupported_reason,
              "Why NCCL cannot allocate memory; empty: it can.");
   module.def("fail_thread_starts_after", &fail_thread_starts_after, py::arg("starts"),

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/exact_mode.h"
 #include "base/longest_timeout.h"
 #include "c_api/callback_store.h"
 #include "c_api/join.h"
@@ -66,6 +67,8 @@ Operation operation_of(const altorch_call& call, int size) {
   operation.input_counts = counts(call.input_counts);
   operation.output_counts = counts(call.output_counts);
   operation.factor = call.factor;
+  if (operation.reduces() && exact_setting())
+    operation.op = exact_op_for(operation.kind, operation.op, operation.dtype);
   operation.tag = call.tag;
   operation.timeout = clamp_timeout(std::chrono::milliseconds(call.timeout_ms));
   return operation;

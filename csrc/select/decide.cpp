@@ -29,8 +29,11 @@ bool accumulates(ReduceOp op) {
 
 // One clause, or null.
 const char* host_unsupported_reason(const Route& route, const Operation& operation, const World& world) {
-  if (route.algorithm)
+  if (route.algorithm) {
+    if (operation.reduces() && is_exact(operation.op) && !route.algorithm->combines)
+      return "it adds in several steps, each of which rounds, and the sums of this group are exact";
     return route.algorithm->even_only && operation.uneven() ? "it is for blocks of one size" : nullptr;
+  }
   if (route.native == kNoNative) return NativeRow{}.lacks;
   const NativeRow& row = world.native[static_cast<std::size_t>(route.native)];
   const bool lacks_precision = is_staged(route, operation, world) && !row.takes_staged;
@@ -135,7 +138,8 @@ Route decide_among_algorithms(const Operation& operation, int ranks) {
   const World world{.ranks = ranks};
   for (const Row& row : rows_on(On::kHost)) {
     const Algorithm* algorithm = algorithm_of(row);
-    if (algorithm && row.serves(operation, world))
+    if (algorithm && row.serves(operation, world) &&
+        !host_unsupported_reason({.algorithm = algorithm}, operation, world))
       return {.name = row.carrier, .reason = row.reason, .algorithm = algorithm};
   }
   throw carries_nothing(operation);

@@ -19,6 +19,8 @@ bool holds(Only only, const Operation& operation, const World& world) {
       return false;
     case Only::kHalfTypes:
       return is_half(operation.dtype);
+    case Only::kExact:
+      return operation.reduces() && is_exact(operation.op);
     case Only::kPowersOfTwo:
       return std::has_single_bit(static_cast<unsigned>(world.ranks));
     case Only::kUneven:
@@ -41,6 +43,8 @@ const char* clause_of(Only only) {
       return "only where ALTORCH_ROUTE names it";
     case Only::kHalfTypes:
       return "half types";
+    case Only::kExact:
+      return "exact sums";
     case Only::kPowersOfTwo:
       return "a power of two of ranks";
     case Only::kUneven:

@@ -27,6 +27,7 @@ enum class Only : std::uint8_t {
   kAll,
   kNamed,  // where ALTORCH_ROUTE names it
   kHalfTypes,
+  kExact,        // sums that are rounded once
   kPowersOfTwo,  // the number of ranks is a power of two
   kUneven,       // blocks of different sizes
   kLinked,       // NVLink between all pairs of GPUs: World::linked

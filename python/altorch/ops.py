@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operations beyond torch.distributed: a collective, and what follows it, in one call; prefix reductions.
+"""Operations beyond torch.distributed: a collective, and what follows it, in one call; prefix reductions; exact sums.
 
     import altorch.ops
 
     normed, x = altorch.ops.all_reduce_rms_norm(part, x, weight)
     begin = altorch.ops.scan(torch.tensor(len(mine)), exclusive=True)      # where this rank's part begins
+    whole = altorch.ops.exact_sum(torch.stack(shards))                     # rounded once, of this rank's tensors
 
 They are custom operators (`torch.ops.altorch`), so that torch.compile takes them, and work on groups of every backend:
 over "al" a GPU does all of a norm in one kernel where that is quicker.
@@ -28,7 +29,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["all_reduce_rms_norm", "scan"]
+__all__ = ["all_reduce_rms_norm", "exact_sum", "scan"]
 
 
 def all_reduce_rms_norm(
@@ -70,6 +71,31 @@ _SCANS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[torch.dtyp
     "BOR": (torch.bitwise_or, lambda dtype: 0),
     "BXOR": (torch.bitwise_xor, lambda dtype: 0),
 }
+
+
+def exact_sum(stacked: Tensor, *, mean: bool = False) -> Tensor:
+    """The exact sum of `stacked[0]`, `stacked[1]`, ..., rounded once: a new tensor. Needs no group.
+
+    It is what `all_reduce` gives in a group with `deterministic="exact"` whose ranks have one of these tensors each,
+    bit by bit (docs/exact.md). `stacked`: float16, bfloat16, float32 or float64, with a first dimension of 1 to 8192;
+    on a GPU up to 64, in the order of the current stream. `mean`: the exact mean. Without gradients. ValueError:
+    another type or shape; NotImplementedError: a device that cannot.
+    """
+    if not _is_plain(stacked):
+        result: Tensor = torch.ops.altorch.exact_sum(stacked, mean)
+        return result
+    return _run_exact_sum(stacked, mean)
+
+
+def _run_exact_sum(stacked: Tensor, mean: bool) -> Tensor:
+    from altorch._extension import extension
+
+    result: Tensor = extension().exact_sum(stacked, mean)
+    return result
+
+
+def _summed_shape(stacked: Tensor, mean: bool) -> Tensor:
+    return torch.empty_like(stacked[0], memory_format=torch.contiguous_format)
 
 
 def _bounds(dtype: torch.dtype) -> Any:
@@ -203,6 +229,7 @@ torch.library.custom_op("altorch::all_reduce_rms_norm", _all_reduce_rms_norm, mu
     _shapes
 )
 torch.library.custom_op("altorch::scan", _scan, mutates_args=()).register_fake(_scanned_shape)
+torch.library.custom_op("altorch::exact_sum", _run_exact_sum, mutates_args=()).register_fake(_summed_shape)
 # Other ranks wait in these calls, so a compiler must keep them even if their results are not used
 # here.
 torch.fx.node.has_side_effect(torch.ops.altorch.all_reduce_rms_norm.default)

@@ -99,6 +99,7 @@ DIFFERENT = {
     "ALTORCH_SEGMENT_BYTES": {"setting": "ALTORCH_SEGMENT_BYTES", "value": "4096"},
     "ALTORCH_PINNED_BYTES": {"setting": "ALTORCH_PINNED_BYTES", "value": "4096"},
     "pg_options.max_ctas": {"max_ctas": 4},
+    "pg_options.deterministic": {"deterministic": "exact"},
 }
 
 

@@ -10,6 +10,7 @@
 #include "backend/cuda/cuda_watch.h"
 #include "backend/cuda/publish_nccl.h"
 #include "backend/store/group_making.h"
+#include "base/exact_mode.h"
 #include "base/leak_intentionally.h"
 #include "runtime/progress.h"
 #include "transports/loopback/channel.h"
@@ -23,6 +24,7 @@ c10::intrusive_ptr<AlOptions> own_options(const AlOptions& given, const Membersh
   auto own = c10::make_intrusive<AlOptions>(given);
   own->timeout = group.timeout;
   own->group_name = group.name;
+  own->exact |= exact_setting();
   return own;
 }
 

@@ -283,7 +283,9 @@ class AlBackend : public c10d::Backend {
   std::shared_ptr<Task> post(Operation operation, std::int64_t tag);
   std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;
   void check_rank(std::int64_t rank, const char* what) const;
-  static void set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor);
+  void set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) const;
+  // Whether SUM and AVG of floating types are exact sums (ALTORCH_DETERMINISTIC=exact).
+  bool has_exact_sums() const { return options_->exact; }
   // Whether this thread's *_coalesced call stands for a call in the profiler, too (only where
   // altorch serves a name).
   bool is_part() const {

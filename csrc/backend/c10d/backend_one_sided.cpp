@@ -12,7 +12,7 @@
 #include "backend/c10d/without_python.h"
 #include "backend/cuda/cuda_guard.h"
 #include "backend/cuda/cuda_watch.h"
-#include "base/reduce_op.h"
+#include "base/exact_mode.h"
 #include "device/cuda_device.h"
 #include "explain/explain.h"
 #include "platform/shareable.h"
@@ -137,10 +137,11 @@ void await_own_writes(Communicator& group, const altorch::Window& window, Window
 }  // namespace
 
 AlWindow::AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout,
-                   OnError on_error)
+                   OnError on_error, bool has_exact_sums)
     : communicator_(std::move(communicator)),
       timeout_(timeout),
       on_error_(on_error),
+      has_exact_sums_(has_exact_sums),
       finished_(c10::make_intrusive<AlWork>(communicator_->rank(), c10d::OpType::UNKNOWN, 0,
                                             std::vector<at::Tensor>())) {}
 
@@ -321,8 +322,9 @@ AlWindow::WorkPtr AlWindow::accumulate(const at::Tensor& tensor, const Place& pl
   return asked(asking(Access::kAccumulate), place.rank, [&](int) {
     WindowCall call = describe(Access::kAccumulate, tensor, place);
     call.op = reduce_op_named(op);
-    if (call.op == ReduceOp::kAvg || call.op == ReduceOp::kPremulSum)
+    if (call.op == ReduceOp::kAvg || call.op == ReduceOp::kPremulSum || is_exact(call.op))
       throw invalid("accumulate takes SUM, PRODUCT, MIN, MAX, BAND, BOR and BXOR, not " + op);
+    if (has_exact_sums_) exact_op_for(OpKind::kOneSided, call.op, call.dtype);
     Block block(tensor);
     block.load();
     call.from = block.data();
@@ -486,8 +488,8 @@ c10::intrusive_ptr<c10d::Window> AlBackend::new_window(const std::optional<at::T
 c10::intrusive_ptr<AlWindow> AlBackend::open_window(const std::optional<at::Tensor>& tensor) {
   return guarded([&] {
     refuse_in_estimate("windows");
-    auto window = c10::make_intrusive<AlWindow>(communicator_, options_->timeout,
-                                                options_->on_error.value_or(on_error_setting()));
+    auto window = c10::make_intrusive<AlWindow>(
+        communicator_, options_->timeout, options_->on_error.value_or(on_error_setting()), has_exact_sums());
     if (tensor) window->register_tensor(*tensor, /*owning=*/true);
     return window;
   });

@@ -4,6 +4,7 @@
 
 #include "backend/c10d/issue.h"
 #include "backend/c10d/premul.h"
+#include "base/exact_mode.h"
 #include "reduction/reduce.h"
 
 namespace altorch::backend {
@@ -54,9 +55,10 @@ class KnownReduction {
 
 }  // namespace
 
-void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) {
+void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op,
+                              const at::Tensor& tensor) const {
   operation.dtype = dtype_of(tensor);
-  if (static_cast<int>(op.op_) >= kReduceOpCount) {  // the enumeration is unsigned
+  if (static_cast<int>(op.op_) > static_cast<int>(ReduceOp::kPremulSum)) {  // the enumeration is unsigned
     throw Error(ErrorKind::kInvalidArgument, "the reduction is none that torch.distributed defines");
   }
   operation.op = static_cast<ReduceOp>(op.op_);
@@ -66,7 +68,10 @@ void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op, co
     operation.factor =
         factor->tensor_factor.defined() ? factor->tensor_factor.item<double>() : factor->double_factor;
   }
-  if (can_reduce(operation.dtype, operation.op)) return;
+  if (can_reduce(operation.dtype, operation.op)) {
+    if (has_exact_sums()) operation.op = exact_op_for(operation.kind, operation.op, operation.dtype);
+    return;
+  }
   // As torch's own backends have it: a type that cannot be averaged is a wrong type, bits of floats
   // a wrong call.
   const auto kind = operation.op == ReduceOp::kAvg ? ErrorKind::kInvalidType : ErrorKind::kInvalidArgument;
@@ -122,8 +127,8 @@ at::Tensor AlBackend::scan(const at::Tensor& tensor, int op, bool exclusive) {
             throw Error(ErrorKind::kUnsupported,
                         "scan has no gradient, and its tensor requires one; call it under torch.no_grad()");
           }
-          if (op < 0 || op >= kReduceOpCount || op == static_cast<int>(ReduceOp::kAvg) ||
-              op == static_cast<int>(ReduceOp::kPremulSum)) {
+          if (op < 0 || op >= static_cast<int>(ReduceOp::kPremulSum) ||
+              op == static_cast<int>(ReduceOp::kAvg)) {
             throw Error(
                 ErrorKind::kInvalidArgument,
                 "scan takes SUM, PRODUCT, MIN, MAX, BAND, BOR and BXOR; divide or multiply its result");

@@ -118,6 +118,13 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
             ErrorKind::kInvalidArgument,
             "only SUM is defined for sparse tensors; divide or scale the sum, or call to_dense() first");
       }
+      if (has_exact_sums() && at::isFloatingType(tensors[0].scalar_type())) {
+        throw Error(
+            ErrorKind::kUnsupported,
+            "a sum of sparse tensors would depend on the order of the ranks, and this group's sums are exact "
+            "(ALTORCH_DETERMINISTIC=exact, or deterministic='exact' of altorch.Options); call to_dense() "
+            "first");
+      }
       if (windows_.joinable()) {
         throw Error(ErrorKind::kInvalidArgument,
                     "a coalescing window takes no sparse tensors; reduce them outside of it");

@@ -34,7 +34,8 @@ class AlWindow : public WindowBase {
   };
   using Timeout = std::optional<std::chrono::milliseconds>;  // none: the group's timeout
 
-  AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout, OnError on_error);
+  AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout, OnError on_error,
+           bool has_exact_sums);
 
   // All methods from here on throw torch's errors.
   // Collective. `owning`: the window keeps the tensor alive for as long as peers may access it;
@@ -102,6 +103,7 @@ class AlWindow : public WindowBase {
   const std::shared_ptr<Communicator> communicator_;
   const std::chrono::milliseconds timeout_;
   const OnError on_error_;
+  const bool has_exact_sums_;
   const WorkPtr finished_;  // the Work of a call that is done when it returns
   std::mutex registering_;
   mutable std::mutex mutex_;  // guards what follows

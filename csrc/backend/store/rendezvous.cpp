@@ -7,6 +7,7 @@
 
 #include "backend/recorder/torch_recorder.h"
 #include "base/env.h"
+#include "base/exact_mode.h"
 #include "bootstrap/probes.h"
 #include "rendezvous/agreement.h"
 #include "rendezvous/commit_decision.h"
@@ -48,12 +49,13 @@ Fields to_agree_on(const AlOptions& options) {
   fields.push_back(knob("max_ctas", options.nccl.max_ctas));
   fields.push_back(knob("cga_cluster_size", options.nccl.cga_cluster_size));
   fields.push_back(knob("split_share", options.nccl.split_share));
+  fields.push_back(std::string("pg_options.deterministic=") + (options.exact ? kExactMode : ""));
   return fields;
 }
 
 // A rank reports in the allgather what is wrong here, so that no rank waits for one that has
 // refused.
-std::optional<Error> complaint() {
+std::optional<Error> complaint(const Membership& group, const AlOptions& options) {
   if (!ProgressThread::usable())
     return Error(ErrorKind::kInvalidArgument,
                  "this process was forked from one that had a group; destroy the groups (and drop their "
@@ -61,6 +63,9 @@ std::optional<Error> complaint() {
                  "or start it with the 'spawn' method");
   if (const auto error = wrong_setting()) return *error;
   if (const auto error = wrong_recorder_size()) return *error;
+  if (options.exact || exact_setting()) {
+    if (auto error = exact_unsupported_reason(group.size())) return error;
+  }
   try {
     Rules();
     ProgressThread::instance();  // no call of the group then fails because a thread cannot be started
@@ -102,7 +107,7 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   const std::string purpose = "to make group '" + group_.name + "'";
   const auto watch = current_watch();
   const Fields identity = identity_of_this_process(watch.get());
-  const auto wrong = complaint();
+  const auto wrong = complaint(group_, options);
   Fields full = {wrong ? wrong->what() : "",
                  std::to_string(static_cast<int>(wrong ? wrong->kind() : ErrorKind::kInternal))};
   full.insert(full.end(), word.begin(), word.begin() + static_cast<std::ptrdiff_t>(agreed));

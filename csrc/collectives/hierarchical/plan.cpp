@@ -50,6 +50,7 @@ Plan plan_for(OpKind kind) {
 
 bool has_plan(const Call& call, const Layout& layout) {
   if (!layout.pays() || !plan_for(call.kind)) return false;
+  if (call.reduces() && is_exact(call.op)) return false;  // the sum of a node would be rounded
   const std::int64_t bytes = longest_block(call) * static_cast<std::int64_t>(size_of(call.dtype));
   if (call.kind == OpKind::kReduce) return bytes >= kReduce;
   return call.kind != OpKind::kBroadcast || bytes >= kBroadcast;
