@@ -45,6 +45,7 @@ LISTED_COMMANDS = {
     r"torchrun .* altorch bench all_to_all .*": "four ranks, which take their time on two cores; other pages run bench",
     r"export TORCH_FR_DUMP.*|torchrun .* slow\.py &|altorch trace --dump .*|altorch report .*": "a job of four ranks "
     "for eight seconds; test_report.py runs one of two",
+    r"(for n in 1 2 4; do )?(\w+=\S+ )?torchrun .* examples/exact_digits\.py.*": "test_examples.py runs it",
     r"altorch tune .*": "two minutes; test_tune.py runs it with a smaller budget",
     r"((VLLM|SGLANG)_\w+=\S* )?(vllm|python -m sglang|torchrun .*/vllm_altorch).*": "needs vLLM or SGLang, and a model",
 }
@@ -93,6 +94,8 @@ def step(model, batch):
 loaded = []
 load_checkpoint = loaded.append
 """,
+    ("docs/exact.md", "import altorch"): GROUP + "tensor = torch.full((3,), 1.0 + rank)\n",
+    ("docs/exact.md", "import altorch.ops"): "shards = [torch.ones(3), torch.ones(3)]\n",
     ("docs/objects.md", 'objects.all_gather_object(found, {"loss": 0.5}, allow=[])'): """
 assert [each["rank"] for each in found] == list(range(len(found)))
 import collections
@@ -110,6 +113,7 @@ x = summed = torch.ones(3, 8)
 # What holds after all blocks of a page have run.
 AFTER = {
     "docs/errors.md": "assert loaded == [model] and size == ranks",
+    "docs/exact.md": "assert tensor[0] == ranks * (ranks + 1) / 2 and total.tolist() == [2, 2, 2]",
     "docs/frameworks.md": """
 import os
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

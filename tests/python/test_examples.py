@@ -141,6 +141,22 @@ def test_training_takes_ranks_in_again_that_were_killed():
     assert "2 deaths" in done.stdout
 
 
+def test_weights_do_not_depend_on_the_number_of_ranks():
+    if backend_under_test() != "al":
+        pytest.skip("only altorch has exact sums")
+    path = str(REPOSITORY / "examples" / "exact_digits.py")
+    hashes = set()
+    for size in (1, 2, 4):
+        with Cluster(size, group=False, launcher="torchrun") as cluster:
+            (said, code), *others = cluster.check(
+                run_as_program, path=path, words=["--steps", "40"], deadline=60
+            )
+        assert (code, [end for _, end in others]) == (0, [0] * (size - 1)), said
+        assert f"{size} ranks, 40 steps" in said
+        hashes.add(said.split()[-1])
+    assert len(hashes) == 1, hashes
+
+
 def test_parameter_server():
     if backend_under_test() != "al":
         pytest.skip("only altorch has windows for CPU tensors")
