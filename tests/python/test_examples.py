@@ -189,3 +189,53 @@ def test_tokens_reach_their_experts_by_windows_as_by_all_to_all():
         (said, code), *others = cluster.check(run_as_program, path=path, words=words, deadline=60)
     assert code == 0 and all(end == ("", 0) for end in others), said
     assert "the same results" in said and said.count("tokens: all_to_all") == 3
+
+
+LANGUAGE_MODEL = str(REPOSITORY / "examples" / "language_model.py")
+SMALL_MODEL = [
+    "--steps",
+    "6",
+    "--save-every",
+    "3",
+    "--batch",
+    "6",
+    "--context",
+    "12",
+    "--width",
+    "16",
+    "--layers",
+    "1",
+]
+
+
+def test_a_language_model_resumes_with_another_number_of_ranks(tmp_path):
+    if backend_under_test() != "al":
+        pytest.skip("the example trains over altorch alone")
+    picture, folder = tmp_path / "loss.png", ["--folder", str(tmp_path / "checkpoints")]
+    said = []
+    for ranks, runs in ((2, [[], ["--resume", "3"]]), (1, [["--resume", "3", "--plot", str(picture)]])):
+        with Cluster(ranks, group=False, launcher="plain") as cluster:
+            for more in runs:
+                words = [*SMALL_MODEL, *folder, *more]
+                ends = cluster.check(run_as_program, path=LANGUAGE_MODEL, words=words, deadline=60)
+                said.append(ends[0][0])
+                assert [code for _, code in ends] == [0] * ranks, said
+    whole, same_number, other_number = said
+    assert "steps 1 to 6" in whole and "It writes: 'The " in whole
+    assert "3 steps also in the run of 2 ranks: largest difference 0.0e+00" in same_number, said
+    assert "3 steps also in the run of 2 ranks" in other_number, said
+    assert picture.exists() or "not installed" in other_number
+
+
+def test_a_language_model_without_a_checkpoint_does_not_resume(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [LANGUAGE_MODEL, "--folder", str(tmp_path), "--resume", "7"])
+    with pytest.raises(SystemExit, match=r"has no complete checkpoint of step 7\."):
+        runpy.run_path(LANGUAGE_MODEL, run_name="__main__")
+
+
+def test_a_language_model_does_not_mix_checkpoints_of_two_runs(tmp_path, monkeypatch, capsys):
+    (tmp_path / "step-000003").mkdir()
+    monkeypatch.setattr(sys, "argv", [LANGUAGE_MODEL, "--folder", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        runpy.run_path(LANGUAGE_MODEL, run_name="__main__")
+    assert "has checkpoints: --resume goes on from them" in capsys.readouterr().err
