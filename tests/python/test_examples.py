@@ -8,13 +8,15 @@ import importlib.util
 import io
 import json
 import runpy
+import shlex
 import subprocess
 import sys
 
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster, on_ranks
+from harness import PATIENCE, PROGRAM_DEADLINE, Cluster, on_ranks
+from mpi_libraries import all_mpis
 
 from tests.ranks.launch import REPOSITORY, backend_under_test, clean_environment
 
@@ -239,3 +241,26 @@ def test_a_language_model_does_not_mix_checkpoints_of_two_runs(tmp_path, monkeyp
     with pytest.raises(SystemExit):
         runpy.run_path(LANGUAGE_MODEL, run_name="__main__")
     assert "has checkpoints: --resume goes on from them" in capsys.readouterr().err
+
+
+def test_mpi4py_and_altorch_share_an_mpi(tmp_path):
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    if backend_under_test() != "al":
+        pytest.skip("the example trains over altorch alone")
+    mpi = all_mpis()["mpich wheel"]
+    if not mpi.mpirun:
+        pytest.skip("the mpich wheel is not installed")
+    picture = tmp_path / "plates.png"
+    program = str(REPOSITORY / "examples" / "mpi4py_and_altorch.py")
+    words = ["--size", "37", "--steps", "20", "--epochs", "200", "--plot", str(picture)]
+    done = subprocess.run(
+        [*shlex.split(mpi.mpirun), "-n", "2", sys.executable, program, *words],
+        env=clean_environment({"MPI4PY_LIBMPI": mpi.library, "ALTORCH_SHM_BYTES": "0"}),
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "which mpi4py initialised" in done.stdout and "0.0e+00" in done.stdout, done.stdout
+    assert picture.exists() or "not installed" in done.stdout
