@@ -264,3 +264,28 @@ def test_mpi4py_and_altorch_share_an_mpi(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "which mpi4py initialised" in done.stdout and "0.0e+00" in done.stdout, done.stdout
     assert picture.exists() or "not installed" in done.stdout
+
+
+WEIGHTS = REPOSITORY / "examples" / "weights_to_inference.py"
+
+
+def test_inference_ranks_serve_the_weights_of_the_trainers():
+    if backend_under_test() != "al":
+        pytest.skip("only altorch has windows for CPU tensors")
+    words = ["--trainers", "2", "--width", "64", "--versions", "3", "--steps", "80"]
+    with Cluster(4, group=False, launcher="plain") as cluster:
+        ends = cluster.check(run_as_program, path=str(WEIGHTS), words=words, deadline=60)
+    assert [code for _, code in ends] == [0] * 4, ends
+    said = ends[0][0]
+    assert "differ from the trainers' in a bit: 0; batches from torn weights: 0" in said, said
+    assert said.count("2 of 2") == 3, "every inference rank serves every version"
+
+
+def test_weights_that_differ_or_change_are_reported(capsys):
+    example = load(WEIGHTS)
+    trained = {"version": 1, "step": 9, "seconds": 0.5, "digest": "same"}
+    served = {"version": 1, "digest": "same", "images": 100, "right": 95, "torn": 0}
+    assert example.report([[trained]], [[served], [served]], 1000) == 0
+    for wrong in ({"digest": "other"}, {"torn": 1}, {"right": 50}):
+        assert example.report([[trained]], [[served], [served | wrong]], 1000) == 1, wrong
+    assert "in a bit: 1;" in capsys.readouterr().out
