@@ -289,3 +289,25 @@ def test_weights_that_differ_or_change_are_reported(capsys):
     for wrong in ({"digest": "other"}, {"torn": 1}, {"right": 50}):
         assert example.report([[trained]], [[served], [served | wrong]], 1000) == 1, wrong
     assert "in a bit: 1;" in capsys.readouterr().out
+
+
+def test_the_notebook(tmp_path):
+    if backend_under_test() != "al":
+        pytest.skip("the notebook is about altorch")
+    path = REPOSITORY / "examples" / "five_minutes.ipynb"
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    program = tmp_path / "notebook.py"
+    program.write_text("\n".join("".join(cell["source"]) for cell in cells))
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env=clean_environment({"MPLBACKEND": "Agg"}),
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for line in ("tensor([0., 1., 2., 3.])", "[6.0, 6.0, 6.0]", "the same weights on both ranks: True"):
+        assert line in done.stdout, done.stdout
+        assert line in path.read_text(), "the notebook is stored with its outputs"
+    assert path.stat().st_size < 100_000
