@@ -46,6 +46,7 @@ LISTED_COMMANDS = {
     r"export TORCH_FR_DUMP.*|torchrun .* slow\.py &|altorch trace --dump .*|altorch report .*": "a job of four ranks "
     "for eight seconds; test_report.py runs one of two",
     r"(for n in 1 2 4; do )?(\w+=\S+ )?torchrun .* examples/exact_digits\.py.*": "test_examples.py runs it",
+    r"(torchrun|mpiexec) .* examples/(language|mpi4py|weights)\w+\.py.*": "test_examples.py runs them at a small size",
     r"altorch tune .*": "two minutes; test_tune.py runs it with a smaller budget",
     r"((VLLM|SGLANG)_\w+=\S* )?(vllm|python -m sglang|torchrun .*/vllm_altorch).*": "needs vLLM or SGLang, and a model",
 }
