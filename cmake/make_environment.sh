@@ -3,7 +3,7 @@
 # packages. Called by the Makefile with PYTHON, TORCH, VENV, BUILD and USE_SYSTEM.
 set -e
 tools="cmake>=3.22 ninja setuptools>=77 wheel mpich>=5 rich>=13"
-tests="numpy scikit-learn pytest>=8 pytest-timeout pytest-xdist>=3.6 expecttest matplotlib>=3.8 plotly>=6,<8"
+tests="numpy mpi4py>=4.1 scikit-learn pytest>=8 pytest-timeout pytest-xdist>=3.6 expecttest matplotlib>=3.8 plotly>=6,<8"
 
 if [ -n "$USE_SYSTEM" ]; then
   # ensurepip may be missing, and the other environment's pip is visible anyway: hence
