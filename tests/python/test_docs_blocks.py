@@ -48,7 +48,8 @@ LISTED_COMMANDS = {
     r"(for n in 1 2 4; do )?(\w+=\S+ )?torchrun .* examples/exact_digits\.py.*": "test_examples.py runs it",
     r"(torchrun|mpiexec) .* examples/(language|mpi4py|weights)\w+\.py.*": "test_examples.py runs them at a small size",
     r"altorch tune .*": "two minutes; test_tune.py runs it with a smaller budget",
-    r"((VLLM|SGLANG)_\w+=\S* )?(vllm|python -m sglang|torchrun .*/vllm_altorch).*": "needs vLLM or SGLang, and a model",
+    r"((VLLM|SGLANG|ALTORCH)_\w+=\S* )*(python -m (vllm|sglang)|torchrun .*/vllm_altorch).*": "needs vLLM or "
+    "SGLang, and a model",
 }
 # Appended to commands that run, so that they take seconds.
 SHORTENED = {"altorch bench": "--seconds 0.05 --sizes 1K"}
@@ -295,7 +296,7 @@ def test_a_command_names_what_exists(command):
             name = re.escape(word.partition("=")[0])
             pattern = rf"\b{name}\b *[?:]?=" if "=" in word else rf"^([\w-]+ )*{name}( [\w-]+)*:"
             assert re.search(pattern, makefile, re.MULTILINE), word
-    if words[:2] == ["python", "-m"] and not words[2].startswith("sglang"):
+    if words[:2] == ["python", "-m"] and not words[2].startswith(("sglang", "vllm")):
         assert importlib.util.find_spec(words[2])
     files = [word for word in words if re.match(r"(\./)?(tests|examples|benchmarks)/", word)]
     assert all((REPOSITORY / file).exists() for file in files)
