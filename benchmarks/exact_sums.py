@@ -38,7 +38,7 @@ def data(dtype: torch.dtype, elements: int, spread: bool, device: torch.device) 
 
 
 def seconds_of(call: Callable[[], object], calls: int, device: torch.device) -> float:
-    """Of one call, among so many."""
+    """Seconds per call."""
     dist.barrier()
     if device.type == "cuda":
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -6,7 +6,7 @@
 Each step takes four shards of a batch, of the same samples with 1, 2 and 4 ranks. A rank computes the gradient of each
 of its shards alone, and the gradients of all four are averaged exactly (docs/exact.md): by all_reduce where each rank
 has one, by an all_gather and altorch.ops.exact_sum where a rank has several. Prints the accuracy and a hash of the
-weights. `--ordinary` averages as usual: then each number of ranks has a hash of its own.
+weights. `--ordinary` averages as usual: the hash then depends on the number of ranks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def load() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def gradient(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Of one shard, as one vector. A shard has the same shape on every rank, so that its bits are the same, too."""
+    """The gradient of one shard, as a vector. A shard has the same shape, and so the same bits, on every rank."""
     model.zero_grad()
     nn.functional.cross_entropy(model(images), labels).backward()
     return torch.cat(
@@ -49,9 +49,9 @@ def average_exactly(shards: torch.Tensor) -> torch.Tensor:
     if len(shards) == 1:
         dist.all_reduce(shards, dist.ReduceOp.AVG)
         return shards[0]
-    everyone = torch.empty(SHARDS, shards.shape[1])
-    dist.all_gather_into_tensor(everyone, shards)
-    return altorch.ops.exact_sum(everyone, mean=True)
+    all_shards = torch.empty(SHARDS, shards.shape[1])
+    dist.all_gather_into_tensor(all_shards, shards)
+    return altorch.ops.exact_sum(all_shards, mean=True)
 
 
 def average_as_usual(shards: torch.Tensor) -> torch.Tensor:

@@ -22,11 +22,13 @@ enum class ReduceOp : std::uint8_t {
   kBor,
   kBxor,
   kPremulSum,
-  // Of altorch alone: SUM and AVG of a group whose sums are exact (docs/exact.md).
+  // Only in altorch: SUM and AVG of a group whose sums are exact (docs/exact.md).
   kExactSum,
   kExactAvg,
 };
 inline constexpr int kReduceOpCount = 11;
+// Those that torch has.
+inline constexpr int kTorchReduceOpCount = 9;
 template <>
 inline constexpr int kCountOf<ReduceOp> = kReduceOpCount;
 
@@ -73,7 +75,7 @@ constexpr const char* name_of(ReduceOp op) { return kReduceOps[op].name; }
 // More ranks are refused when a group is made: a sum of float16 in float64 would not be exact any
 // more.
 inline constexpr int kMostExactRanks = 8192;
-// Whether it rounds once, so that all values have to be there at the same time.
+// Whether `op` rounds once, so that one step must see all values.
 constexpr bool is_exact(ReduceOp op) { return kReduceOps[op].of_numbers == BinaryOp::kExactSum; }
 
 // How `op` combines two values of this type; none where torch does not define it for bools or

@@ -6,12 +6,12 @@
 #include <functional>
 
 #include "base/error.h"
-#include "base/exact_mode.h"
 #include "base/longest_timeout.h"
 #include "c_api/callback_store.h"
 #include "c_api/join.h"
 #include "platform/fast_exit.h"
 #include "platform/signal_check.h"
+#include "reduction/exact_mode.h"
 #include "reduction/reduce.h"
 #include "runtime/callback_thread.h"
 #include "trace/trace_board.h"
@@ -67,8 +67,6 @@ Operation operation_of(const altorch_call& call, int size) {
   operation.input_counts = counts(call.input_counts);
   operation.output_counts = counts(call.output_counts);
   operation.factor = call.factor;
-  if (operation.reduces() && exact_setting())
-    operation.op = exact_op_for(operation.kind, operation.op, operation.dtype);
   operation.tag = call.tag;
   operation.timeout = clamp_timeout(std::chrono::milliseconds(call.timeout_ms));
   return operation;
@@ -79,6 +77,13 @@ Operation operation_of(const altorch_call& call, int size) {
 void number(Communicator& group, Operation& operation, const char* refused) {
   if (operation.is_collective()) operation.sequence = group.next_sequence();
   if (refused) throw group.refuse(operation, Error(ErrorKind::kInvalidArgument, refused));
+  if (operation.reduces() && exact_setting()) {
+    try {
+      operation.op = exact_op_for(operation.kind, operation.op, operation.dtype);
+    } catch (const Error& error) {
+      throw group.refuse(operation, error);
+    }
+  }
   if (operation.is_collective()) group.append_to_history(operation);
 }
 

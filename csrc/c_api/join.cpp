@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "c_api/callback_store.h"
 #include "health/liveness_store.h"
+#include "reduction/exact_mode.h"
 #include "rendezvous/agreement.h"
 #include "rendezvous/commit_decision.h"
 #include "rendezvous/first_allgather.h"
@@ -89,6 +90,9 @@ std::shared_ptr<JobWatch> watch_over(const std::vector<Fields>& ranks, const Mem
 
 std::shared_ptr<Communicator> join_group(const altorch_store& store, const std::string& key,
                                          Membership group) {
+  if (exact_setting()) {
+    if (const auto error = exact_unsupported_reason(group.size())) throw Error(*error);
+  }
   CallbackStore keys(store, "");
   Fields own = {local_problem()};
   for (const std::string& field : ProcessId::own().fields()) own.push_back(field);

@@ -53,11 +53,12 @@ constexpr Row kHostRows[] = {
     host(kAllReduce, "pairwise", "few ranks: two waits for the peers, each byte reduced once",
          {.most_ranks = kFewRanks}),
     host(kAllReduce, "recursive_doubling", "small: fewest rounds", {.bytes = 64 * kKiB}),
-    // Other algorithms would carry them as float32.
+    // Only algorithms that combine all values in one step can round once.
     host(kAllReduce, "one_shot", "exact sums, small: one wait for the peers",
          {.only = Only::kExact, .to_all = kOneShot}),
     host(kAllReduce, "pairwise", "exact sums: all values of an element meet in one place",
          {.only = Only::kExact}),
+    // Other algorithms would carry half types as float32.
     host(kAllReduce, "pairwise", "half types: half the bytes on the wire", {.only = Only::kHalfTypes}),
     host(kAllReduce, "rabenseifner", "medium: few rounds, each byte reduced once",
          {.only = Only::kPowersOfTwo, .bytes = 4 * kMiB}),

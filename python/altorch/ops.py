@@ -78,8 +78,9 @@ def exact_sum(stacked: Tensor, *, mean: bool = False) -> Tensor:
 
     It is what `all_reduce` gives in a group with `deterministic="exact"` whose ranks have one of these tensors each,
     bit by bit (docs/exact.md). `stacked`: float16, bfloat16, float32 or float64, with a first dimension of 1 to 8192;
-    on a GPU up to 64, in the order of the current stream. `mean`: the exact mean. Without gradients. ValueError:
-    another type or shape; NotImplementedError: a device that cannot.
+    on a GPU up to 64, in the order of the current stream. `mean`: the exact mean. Without gradients: a tensor that
+    requires one raises NotImplementedError, unless under `torch.no_grad()`, and so does a device that cannot.
+    ValueError: another type or shape.
     """
     if not _is_plain(stacked):
         result: Tensor = torch.ops.altorch.exact_sum(stacked, mean)

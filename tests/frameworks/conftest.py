@@ -38,6 +38,11 @@ OVER = {
     "gloo": {"BACKEND": "gloo"},
     "served": {"BACKEND": "gloo", "ALTORCH_SERVES": "gloo"},
 }
+# On GPUs frameworks name "nccl": altorch serves that name.
+ON_GPUS = {
+    "al": {"BACKEND": "nccl", "ALTORCH_SERVES": "nccl", "DEVICE": "cuda"},
+    "nccl": {"BACKEND": "nccl", "DEVICE": "cuda"},
+}
 
 
 def run_sides(program: str, sides: dict[str, dict[str, str]], size: int = 2) -> dict[str, Any]:
@@ -90,7 +95,14 @@ def run_sides(program: str, sides: dict[str, dict[str, str]], size: int = 2) -> 
                 f"--- {side}, rank {rank}\n{said[side, rank].read_text()[-3000:]}" for side, rank in failed
             ]
             pytest.fail(f"exit codes {codes}\n" + "\n".join(texts[:3]), pytrace=False)
-        return {side: json.loads(said[side, 0].read_text().strip().splitlines()[-1]) for side in sides}
+        return {side: json.loads(last_figures(said[side, 0].read_text())) for side in sides}
+
+
+def last_figures(text: str) -> str:
+    """The last line that is a JSON object: libraries may warn after it."""
+    found = [line for line in text.splitlines() if line.startswith("{")]
+    assert found, f"rank 0 printed no figures:\n{text[-3000:]}"
+    return found[-1]
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -117,7 +129,7 @@ def compare(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Runs a program over "al" or the served name, and over Gloo; the same figures are expected of both.
 
     `name` is its row in the table of step times. Where the framework refuses the name "al", `al=False`.
-    A program that starts `workers` itself runs in a single process.
+    A program that starts `workers` itself runs in a single process. `cuda`: over the served name "nccl", and NCCL.
     """
 
     def run(
@@ -128,9 +140,11 @@ def compare(request: pytest.FixtureRequest) -> Callable[..., Any]:
         rel: float = 1e-6,
         al: bool = True,
         workers: int | None = None,
+        cuda: bool = False,
         **more: str,
     ) -> Any:
-        sides = {side: OVER[side] | more for side in ("al", "gloo")}
+        other = "nccl" if cuda else "gloo"
+        sides = {side: (ON_GPUS if cuda else OVER)[side] | more for side in ("al", other)}
         if not al:
             sides["al"] = OVER["served"] | more
         with tempfile.TemporaryDirectory() as turns:
@@ -141,11 +155,11 @@ def compare(request: pytest.FixtureRequest) -> Callable[..., Any]:
             if all(each.exists() for each in times.values()):
                 row = {side: json.loads(each.read_text()) for side, each in times.items()}
                 request.config.stash[TIMES].append({"name": name, "ranks": workers or size, "seconds": row})
-        if al:
+        if al and not cuda:
             said |= run_sides(program, {"served": OVER["served"] | more}, size)
-        theirs = said["gloo"]
+        theirs = said[other]
         assert not theirs.pop("by").startswith("altorch")
-        for side in said.keys() - {"gloo"}:
+        for side in said.keys() - {other}:
             assert said[side].pop("by") == "altorch._C", side
             assert dict(flat(said[side])) == pytest.approx(dict(flat(theirs)), rel=rel, abs=rel), side
         return theirs
@@ -176,9 +190,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     terminalreporter.section(f"step times, medians of turns; torch {torch.__version__}, {machine()}")
     for row in rows:
-        ours, theirs = (1e3 * statistics.median(row["seconds"][side]) for side in ("al", "gloo"))
+        _, other = row["seconds"]
+        ours, theirs = (1e3 * statistics.median(row["seconds"][side]) for side in ("al", other))
         terminalreporter.write_line(
-            f"{row['name']:<36} {row['ranks']} ranks  al {ours:8.2f} ms  gloo {theirs:8.2f} ms  {theirs / ours:5.2f}"
+            f"{row['name']:<36} {row['ranks']} ranks  al {ours:8.2f} ms  {other} {theirs:8.2f} ms  {theirs / ours:5.2f}"
         )
     if config.getoption("--json"):
         versions = {each.metadata["Name"]: each.version for each in metadata.distributions()}

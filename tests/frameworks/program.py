@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 
 TURNS, STEPS, PATIENCE = 5, 10, 240
-SIDES = ("al", "gloo")
+DEVICE = os.environ.get("DEVICE", "cpu")
+SIDES = ("al", "gloo") if DEVICE == "cpu" else ("al", "nccl")
 
 
 def start() -> tuple[int, int]:
@@ -24,7 +25,7 @@ def start() -> tuple[int, int]:
 
 def made_by(group: Any = None) -> str:
     """The module of the backend behind a group: altorch's own, whatever name the program asked for."""
-    return type((group or dist.group.WORLD)._get_backend(torch.device("cpu"))).__module__
+    return type((group or dist.group.WORLD)._get_backend(torch.device(DEVICE))).__module__
 
 
 def total(parameters: Any) -> float:
@@ -63,6 +64,8 @@ def time_steps(step: Callable[[], Any]) -> None:
         begin = time.perf_counter()
         for _ in range(STEPS):
             step()
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
         seconds.append((time.perf_counter() - begin) / STEPS)
         dist.barrier()
         if rank == 0:

@@ -148,6 +148,38 @@ def test_what_depends_on_the_order_is_refused(world):
     assert y.item() == 2 + 1j
 
 
+def splits_and_shrinks(world):
+    """What is made of an exact group is exact."""
+    dist.init_process_group("al", pg_options=altorch.Options(deterministic="exact"))
+    refused = pytest.raises(NotImplementedError, match="order of the ranks")
+    part = dist.group.WORLD.split_group([0, 1], group_name="part")
+    if world.rank < 2:
+        with refused:
+            part.allreduce([torch.ones(3)], c10d_options(dist.ReduceOp.PRODUCT))
+    ordinary = dist.new_group()
+    dist.all_reduce(torch.ones(3), dist.ReduceOp.PRODUCT, group=ordinary)
+    if world.rank == 1:
+        return
+    dist.shrink_group([1])
+    with refused:
+        dist.all_reduce(torch.ones(3), dist.ReduceOp.PRODUCT)
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    assert x.eq(2).all()
+    dist.destroy_process_group()
+
+
+def c10d_options(op):
+    options = dist.AllreduceOptions()
+    options.reduceOp = op
+    return options
+
+
+def test_groups_made_of_an_exact_group_are_exact():
+    with Cluster(3, group=False, launcher="torchrun") as cluster:
+        cluster.check(splits_and_shrinks)
+
+
 def test_the_option_is_checked():
     assert altorch.Options(deterministic="exact").deterministic == "exact"
     assert altorch.Options().deterministic is None
@@ -167,6 +199,9 @@ def test_sums_of_one_rank():
     assert altorch.ops.exact_sum(torch.ones(1, 3)).tolist() == [1, 1, 1]
     assert altorch.ops.exact_sum(torch.ones(3, 0)).shape == (0,)
     assert altorch.ops.exact_sum(torch.arange(12.0).reshape(3, 4).T).tolist() == [6, 22, 38]  # not contiguous
+    assert altorch.ops.exact_sum(torch._neg_view(torch.ones(2, 3))).tolist() == [-2, -2, -2]
+    with pytest.raises(NotImplementedError, match="no gradient"):
+        altorch.ops.exact_sum(torch.ones(2, 3, requires_grad=True))
     compiled = torch.compile(altorch.ops.exact_sum, backend="eager", fullgraph=True)
     assert compiled(torch.ones(3, 2)).tolist() == [3, 3]
     for wrong, text in (
@@ -175,6 +210,7 @@ def test_sums_of_one_rank():
         (torch.tensor(1.0), "no first dimension"),
         (torch.ones(0, 3), "nothing in it"),
         (torch.ones(8193, 1), "up to 8192"),
+        (torch.eye(3).to_sparse(), "to_dense"),
     ):
         with pytest.raises(ValueError, match=text):
             altorch.ops.exact_sum(wrong)

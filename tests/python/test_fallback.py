@@ -169,6 +169,29 @@ def test_the_calls_of_a_group(body):
         cluster.check(body)
 
 
+def refuses_alone(world):
+    """What depends on the order of the ranks is refused, and the peers are told, not left in the call."""
+    start(world)
+    op = dist.ReduceOp.PRODUCT if world.rank == 0 else dist.ReduceOp.SUM
+    began = time.monotonic()
+    with pytest.raises((NotImplementedError, RuntimeError), match="order of the ranks"):
+        dist.all_reduce(torch.ones(3), op)
+    assert time.monotonic() - began < 10 * PATIENCE
+
+
+def sums_exactly(world):
+    start(world)
+    x = torch.tensor([[3e38, -3e38, 3e38][world.rank]])
+    dist.all_reduce(x)
+    assert x.item() == torch.tensor(3e38).item()
+
+
+@pytest.mark.parametrize("body", [sums_exactly, refuses_alone])
+def test_exact_sums(body):
+    with Cluster(3, group=False, launcher="plain", env={"ALTORCH_DETERMINISTIC": "exact"}) as cluster:
+        cluster.check(body)
+
+
 def until_error(world):
     began = time.monotonic()
     try:

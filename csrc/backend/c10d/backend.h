@@ -284,7 +284,7 @@ class AlBackend : public c10d::Backend {
   std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;
   void check_rank(std::int64_t rank, const char* what) const;
   void set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) const;
-  // Whether SUM and AVG of floating types are exact sums (ALTORCH_DETERMINISTIC=exact).
+  // Whether SUM and AVG of floating types are exact (reduction/exact_mode.h).
   bool has_exact_sums() const { return options_->exact; }
   // Whether this thread's *_coalesced call stands for a call in the profiler, too (only where
   // altorch serves a name).

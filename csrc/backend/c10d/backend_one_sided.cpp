@@ -12,11 +12,11 @@
 #include "backend/c10d/without_python.h"
 #include "backend/cuda/cuda_guard.h"
 #include "backend/cuda/cuda_watch.h"
-#include "base/exact_mode.h"
 #include "device/cuda_device.h"
 #include "explain/explain.h"
 #include "platform/shareable.h"
 #include "platform/signal_check.h"
+#include "reduction/exact_mode.h"
 
 namespace altorch::backend {
 namespace {

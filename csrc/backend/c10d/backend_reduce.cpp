@@ -4,7 +4,7 @@
 
 #include "backend/c10d/issue.h"
 #include "backend/c10d/premul.h"
-#include "base/exact_mode.h"
+#include "reduction/exact_mode.h"
 #include "reduction/reduce.h"
 
 namespace altorch::backend {
@@ -58,7 +58,7 @@ class KnownReduction {
 void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op,
                               const at::Tensor& tensor) const {
   operation.dtype = dtype_of(tensor);
-  if (static_cast<int>(op.op_) > static_cast<int>(ReduceOp::kPremulSum)) {  // the enumeration is unsigned
+  if (static_cast<int>(op.op_) >= kTorchReduceOpCount) {  // the enumeration is unsigned
     throw Error(ErrorKind::kInvalidArgument, "the reduction is none that torch.distributed defines");
   }
   operation.op = static_cast<ReduceOp>(op.op_);

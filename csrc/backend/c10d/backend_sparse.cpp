@@ -10,6 +10,7 @@
 #include "backend/c10d/sparse_sum.h"
 #include "backend/cuda/cuda_guard.h"
 #include "backend/cuda/cuda_work.h"
+#include "reduction/exact_mode.h"
 #include "runtime/callback_thread.h"
 
 namespace altorch::backend {
@@ -119,11 +120,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
             "only SUM is defined for sparse tensors; divide or scale the sum, or call to_dense() first");
       }
       if (has_exact_sums() && at::isFloatingType(tensors[0].scalar_type())) {
-        throw Error(
-            ErrorKind::kUnsupported,
-            "a sum of sparse tensors would depend on the order of the ranks, and this group's sums are exact "
-            "(ALTORCH_DETERMINISTIC=exact, or deterministic='exact' of altorch.Options); call to_dense() "
-            "first");
+        throw order_dependent_error("a sum of sparse tensors", "call to_dense() first");
       }
       if (windows_.joinable()) {
         throw Error(ErrorKind::kInvalidArgument,

@@ -2,6 +2,7 @@
 #include "backend/c10d/exact_sum.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <map>
 #include <memory>
@@ -17,10 +18,12 @@
 namespace altorch::backend {
 namespace {
 
-void check(const at::Tensor& stacked, DType dtype) {
+void check(const at::Tensor& stacked) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorKind::kInvalidArgument, "exact_sum: " + what);
   };
+  if (stacked.layout() != c10::kStrided) refuse("it is for dense tensors; call to_dense()");
+  const DType dtype = dtype_of(stacked);
   if (!can_reduce(dtype, ReduceOp::kExactSum))
     refuse(std::string("it is for float16, bfloat16, float32 and float64, not ") + name_of(dtype));
   if (stacked.dim() == 0 || stacked.size(0) == 0)
@@ -28,12 +31,30 @@ void check(const at::Tensor& stacked, DType dtype) {
   if (stacked.size(0) > kMostExactRanks)
     refuse("up to " + std::to_string(kMostExactRanks) + " can be summed, not " +
            std::to_string(stacked.size(0)));
+  if (at::GradMode::is_enabled() && stacked.requires_grad())
+    throw Error(ErrorKind::kUnsupported,
+                "exact_sum has no gradient, and its tensor requires one; call it under torch.no_grad()");
 }
 
-// The devices that have been asked for, for the life of the process.
-void sum_on_gpu(const DeviceReduction& job, DType dtype, ReduceOp op, c10::Device place) {
+using Rows = std::vector<const void*>;
+
+void sum_on_cpu(const Rows& rows, DType dtype, ReduceOp op, const at::Tensor& result) {
+  combine(dtype, op, rows, result.data_ptr(), static_cast<std::size_t>(result.numel()));
+}
+
+void sum_on_gpu(const Rows& rows, DType dtype, ReduceOp op, const at::Tensor& result) {
+  // Opened devices, kept for the life of the process. `mutex` also serialises compilation.
   static auto* const mutex = new std::mutex();
   static auto* const devices = new std::map<int, std::unique_ptr<Device>>();
+  const c10::Device place = result.device();
+  if (rows.size() > DeviceReduction::kMaxParts)
+    throw Error(ErrorKind::kUnsupported, "exact_sum: on a GPU it takes up to " +
+                                             std::to_string(DeviceReduction::kMaxParts) +
+                                             " summands; copy the tensor to the CPU");
+  DeviceReduction job;
+  for (const void* row : rows) job.parts[job.number++] = row;
+  job.output = result.data_ptr();
+  job.count = result.numel();
   const std::lock_guard lock(*mutex);
   auto& device = (*devices)[place.index()];
   if (!device) {
@@ -49,31 +70,25 @@ void sum_on_gpu(const DeviceReduction& job, DType dtype, ReduceOp op, c10::Devic
 }  // namespace
 
 at::Tensor exact_sum(const at::Tensor& stacked, bool mean) {
+  check(stacked);
   const DType dtype = dtype_of(stacked);
-  check(stacked, dtype);
-  const at::Tensor rows = stacked.detach().contiguous();
-  const std::int64_t number = rows.size(0);
-  at::Tensor result = at::empty(rows.sizes().slice(1), rows.options());
-  if (number == 1 || result.numel() == 0) return number == 1 ? result.copy_(rows[0]) : result;
+  const at::Tensor contiguous = stacked.resolve_neg().contiguous();
+  at::Tensor result = at::empty(contiguous.sizes().slice(1), contiguous.options());
+  if (contiguous.size(0) == 1) return result.copy_(contiguous[0]);
+  if (result.numel() == 0) return result;
+  Rows rows;
+  const auto* const first = static_cast<const std::byte*>(contiguous.const_data_ptr());
+  for (std::int64_t i = 0; i < contiguous.size(0); ++i)
+    rows.push_back(first + static_cast<std::size_t>(i * result.numel()) * size_of(dtype));
   const ReduceOp op = mean ? ReduceOp::kExactAvg : ReduceOp::kExactSum;
-  const auto* const first = static_cast<const std::byte*>(rows.const_data_ptr());
-  const auto bytes = static_cast<std::size_t>(result.numel()) * size_of(dtype);
-  const auto row = [&](std::int64_t i) { return first + static_cast<std::size_t>(i) * bytes; };
-  if (rows.is_cpu()) {
-    std::vector<const void*> parts;
-    for (std::int64_t i = 0; i < number; ++i) parts.push_back(row(i));
-    combine(dtype, op, parts, result.data_ptr(), static_cast<std::size_t>(result.numel()));
-    return result;
+  if (contiguous.is_cpu()) {
+    sum_on_cpu(rows, dtype, op, result);
+  } else if (contiguous.is_cuda()) {
+    sum_on_gpu(rows, dtype, op, result);
+  } else {
+    throw Error(ErrorKind::kUnsupported,
+                "exact_sum: it is for CPU and CUDA tensors, not " + contiguous.device().str());
   }
-  if (!rows.is_cuda() || number > DeviceReduction::kMaxParts)
-    throw Error(ErrorKind::kUnsupported, "exact_sum: on " + rows.device().str() + " it takes up to " +
-                                             std::to_string(rows.is_cuda() ? DeviceReduction::kMaxParts : 0) +
-                                             " summands; copy the tensor to the CPU");
-  DeviceReduction job;
-  for (std::int64_t i = 0; i < number; ++i) job.parts[job.number++] = row(i);
-  job.output = result.data_ptr();
-  job.count = result.numel();
-  sum_on_gpu(job, dtype, op, rows.device());
   return result;
 }
 

@@ -34,6 +34,7 @@ class AlWindow : public WindowBase {
   };
   using Timeout = std::optional<std::chrono::milliseconds>;  // none: the group's timeout
 
+  // `has_exact_sums`: accumulate() refuses what depends on the order of the ranks.
   AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout, OnError on_error,
            bool has_exact_sums);
 

@@ -28,7 +28,7 @@ struct AlOptions : public c10d::Backend::Options {
   bool serves_a_name() const { return served_name != std::string_view("al"); }
   bool is_high_priority_stream = true;  // the one that asynchronous operations on CUDA tensors run on
   nccl::Knobs nccl;
-  bool exact = false;               // sums: deterministic='exact'
+  bool exact = false;               // SUM and AVG of floating types are exact: deterministic='exact'
   std::optional<OnError> on_error;  // nothing: what ALTORCH_ON_ERROR says
 };
 

@@ -7,8 +7,8 @@
 
 #include "backend/recorder/torch_recorder.h"
 #include "base/env.h"
-#include "base/exact_mode.h"
 #include "bootstrap/probes.h"
+#include "reduction/exact_mode.h"
 #include "rendezvous/agreement.h"
 #include "rendezvous/commit_decision.h"
 #include "rendezvous/first_allgather.h"

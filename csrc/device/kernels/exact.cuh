@@ -16,10 +16,10 @@ struct ExactSum {
   }
 };
 
-// The result of one element, whose parts have been added to `sum`. part(i): what rank i has of it.
-// It is read again where the sum is not proved to be exact.
+// Returns the result of one element, whose parts have been added to `sum`. part(i) reads rank i's
+// value again, where the sum is not proved exact.
 template <class Number, bool kMean, class Part>
-AL_DEVICE typename Number::Stored finished(typename Number::Computed sum, int number, const Part& part) {
+AL_DEVICE typename Number::Stored finalize(typename Number::Computed sum, int number, const Part& part) {
   if constexpr (requires { Number::template finish<kMean>(sum, number, part); }) {
     return Number::template finish<kMean>(sum, number, part);
   } else {
@@ -28,13 +28,11 @@ AL_DEVICE typename Number::Stored finished(typename Number::Computed sum, int nu
   }
 }
 
-AL_DEVICE bool is_power_of_two(int number) { return (number & (number - 1)) == 0; }
-
 // Makes an exact sum the mean, or leaves it.
 template <bool kMean>
 AL_DEVICE double divided(double sum, int number) {
   if constexpr (!kMean) return sum;
-  return is_power_of_two(number) ? sum * (1.0 / number) : exact::odd_quotient(sum, number);
+  return exact::is_power_of_two(number) ? sum * (1.0 / number) : exact::divide_round_to_odd(sum, number);
 }
 
 // The bits of an element as a number, and back.
@@ -52,16 +50,16 @@ AL_DEVICE Stored with_bits(exact::Bits bits) {
   }
 }
 
-// Of sums that are not proved to be right. It is rarely called: `part` is a copy, because what it
-// refers to would have to lie in memory.
+// Sums that are not proved correct take this path. `part` is passed by value, so that the caller's
+// captures stay in registers.
 template <class Format, bool kMean, class Stored, class Part>
-AL_DEVICE Stored summed_with_care(int number, Part part) {
-  return with_bits<Stored>(exact::rounded_sum<Format>(number, kMean ? static_cast<unsigned>(number) : 1u,
+AL_DEVICE Stored slow_path_sum(int number, Part part) {
+  return with_bits<Stored>(exact::fixed_point_sum<Format>(number, kMean ? static_cast<unsigned>(number) : 1u,
                                                       [part](int i) { return bits_of(part(i)); }));
 }
 
-// Two values: one addition, rounded once. In float the sum of two half types is rounded as if at
-// once, for float has twice their bits and two more (docs/exact.md).
+// Two values: one addition, rounded once. Of half types, rounding to float first changes nothing
+// (docs/exact.md).
 template <class Base, class Format>
 struct ExactOfTwo : Base {
   using Stored = typename Base::Stored;
@@ -71,32 +69,32 @@ struct ExactOfTwo : Base {
   AL_DEVICE static Stored finish(Computed sum, int number, const Part& part) {
     if (sum != sum) return with_bits<Stored>(Format::kNan);
     if constexpr (!kMean) return Base::narrow(sum);
-    if (sum != 0 && exact::doubt_of_range(sum) != 0) return summed_with_care<Format, kMean, Stored>(number, part);
+    if (sum != 0 && exact::out_of_safe_range(sum) != 0) return slow_path_sum<Format, kMean, Stored>(number, part);
     return Base::narrow(sum * Computed(0.5));
   }
 };
-// What two ranks take for a number.
+// The number type that kernels use with two ranks.
 template <class Number>
-struct ForTwo {
+struct TwoRankNumber {
   using Type = Number;
 };
 template <class Number>
   requires requires { typename Number::OfTwo; }
-struct ForTwo<Number> {
+struct TwoRankNumber<Number> {
   using Type = typename Number::OfTwo;
 };
 
 // In float64, every sum of float16 is exact.
 struct ExactFloat16 {
-  using OfTwo = ExactOfTwo<Float16, exact::Half>;
+  using OfTwo = ExactOfTwo<Float16, exact::Float16Format>;
   using Stored = unsigned short;
   using Computed = double;
   AL_DEVICE static double widen(unsigned short half) { return Float16::widen(half); }
   AL_DEVICE static double add(double a, double b) { return a + b; }
   template <bool kMean, class Part>
   AL_DEVICE static unsigned short finish(double sum, int number, const Part&) {
-    const float odd = exact::narrowed_odd(divided<kMean>(sum, number));
-    return odd == odd ? Float16::narrow(odd) : with_bits<unsigned short>(exact::Half::kNan);
+    const float odd = exact::to_float_round_to_odd(divided<kMean>(sum, number));
+    return odd == odd ? Float16::narrow(odd) : with_bits<unsigned short>(exact::Float16Format::kNan);
   }
 };
 
@@ -106,59 +104,59 @@ struct FloatPair {
   float sum, error;
 };
 struct ExactBFloat16 {
-  using OfTwo = ExactOfTwo<BFloat16, exact::Brain>;
+  using OfTwo = ExactOfTwo<BFloat16, exact::BFloat16Format>;
   using Stored = unsigned short;
   using Computed = FloatPair;
   AL_DEVICE static FloatPair widen(unsigned short half) { return {BFloat16::widen(half), 0}; }
   AL_DEVICE static FloatPair add(const FloatPair& a, const FloatPair& b) {
     const auto first = exact::two_sum(a.sum, b.sum), second = exact::two_sum(a.error, first.error);
-    return {first.sum, second.error == 0 ? second.sum : __builtin_bit_cast(float, 0x7FC00000u)};
+    return {first.sum, second.error == 0 ? second.sum : with_bits<float>(exact::Float32Format::kNan)};
   }
   template <bool kMean, class Part>
   AL_DEVICE static unsigned short finish(const FloatPair& sum, int number, const Part& part) {
     const auto whole = exact::two_sum(sum.sum, sum.error);
-    const bool usual = !kMean || (is_power_of_two(number) && exact::doubt_of_range(whole.sum) == 0);
+    const bool usual = !kMean || (exact::is_power_of_two(number) && exact::out_of_safe_range(whole.sum) == 0);
     if (!usual || !(whole.error - whole.error == 0))
-      return summed_with_care<exact::Brain, kMean, unsigned short>(number, part);
-    const float value = sum.error == 0 ? sum.sum : whole.sum;  // -0 stays
-    const float odd = whole.error == 0 ? value : exact::made_odd(whole.sum, whole.error);
+      return slow_path_sum<exact::BFloat16Format, kMean, unsigned short>(number, part);
+    const float value = exact::keep_negative_zero(sum.sum, sum.error, whole.sum);
+    const float odd = whole.error == 0 ? value : exact::round_to_odd(whole.sum, whole.error);
     return BFloat16::narrow(kMean ? odd * (1.0f / static_cast<float>(number)) : odd);
   }
 };
 
 template <class Real>
-struct LongNumber {
+struct CompensatedNumber {
   using Stored = Real;
-  using Computed = exact::LongSum<Real>;
+  using Computed = exact::CompensatedSum<Real>;
   AL_DEVICE static Computed widen(Real value) { return {value, 0, 0}; }
-  AL_DEVICE static Computed add(const Computed& a, const Computed& b) { return exact::plus(a, b.sum); }
+  AL_DEVICE static Computed add(const Computed& a, const Computed& b) { return exact::add_compensated(a, b.sum); }
 };
 
-struct ExactFloat32 : LongNumber<float> {
-  using OfTwo = ExactOfTwo<Plain<float>, exact::Single>;
+struct ExactFloat32 : CompensatedNumber<float> {
+  using OfTwo = ExactOfTwo<Plain<float>, exact::Float32Format>;
   template <bool kMean, class Part>
   AL_DEVICE static float finish(const Computed& sum, int number, const Part& part) {
-    if (!kMean || is_power_of_two(number)) {
-      const auto made = kMean ? exact::mean_by_power_of_two(sum, static_cast<float>(number))
-                              : exact::rounding_of(sum.sum, sum.error, sum.unknown);
-      if (made.doubt == 0) return made.value;
+    if (!kMean || exact::is_power_of_two(number)) {
+      const auto made = kMean ? exact::round_mean_of_power_of_two(sum, static_cast<float>(number))
+                              : exact::round_sum(sum);
+      if (made.unproven == 0) return made.value;
     } else {
       const auto whole = exact::two_sum(static_cast<double>(sum.sum), static_cast<double>(sum.error));
-      const double value = sum.error == 0 ? sum.sum : whole.sum;  // -0 stays
-      if (sum.unknown == 0 && whole.error == 0) return static_cast<float>(exact::odd_quotient(value, number));
+      const double value = exact::keep_negative_zero<double>(sum.sum, sum.error, whole.sum);
+      if (sum.error_bound == 0 && whole.error == 0) return static_cast<float>(exact::divide_round_to_odd(value, number));
     }
-    return summed_with_care<exact::Single, kMean, float>(number, part);
+    return slow_path_sum<exact::Float32Format, kMean, float>(number, part);
   }
 };
 
-struct ExactFloat64 : LongNumber<double> {
-  using OfTwo = ExactOfTwo<Plain<double>, exact::Double>;
+struct ExactFloat64 : CompensatedNumber<double> {
+  using OfTwo = ExactOfTwo<Plain<double>, exact::Float64Format>;
   template <bool kMean, class Part>
   AL_DEVICE static double finish(const Computed& sum, int number, const Part& part) {
-    const auto made = !kMean                     ? exact::rounding_of(sum.sum, sum.error, sum.unknown)
-                      : is_power_of_two(number) ? exact::mean_by_power_of_two(sum, static_cast<double>(number))
-                                                 : exact::mean_of(sum, static_cast<double>(number));
-    return made.doubt == 0 ? made.value : summed_with_care<exact::Double, kMean, double>(number, part);
+    const auto made = !kMean                     ? exact::round_sum(sum)
+                      : exact::is_power_of_two(number) ? exact::round_mean_of_power_of_two(sum, static_cast<double>(number))
+                                                 : exact::round_mean(sum, static_cast<double>(number));
+    return made.unproven == 0 ? made.value : slow_path_sum<exact::Float64Format, kMean, double>(number, part);
   }
 };
 

@@ -320,10 +320,10 @@ AL_DEVICE bool reduce_units(const LlExchange& job, const Turn& turn, i64 first, 
   return here;
 }
 
-// What a rank has of an element, once more: words stay until the next exchange but one. `element`
-// of a unit.
+// Reads one element of a rank's unit again, for the slow path. A receive slot stays valid until the
+// second exchange after this one.
 template <class Number>
-AL_DEVICE typename Number::Stored part_again(const LlExchange& job, const Turn& turn, int rank, i64 unit, i64 begin,
+AL_DEVICE typename Number::Stored reread_element(const LlExchange& job, const Turn& turn, int rank, i64 unit, i64 begin,
                                              int element) {
   Words<typename Number::Stored> again[1];
   if (rank == job.rank) {
@@ -352,10 +352,10 @@ AL_DEVICE void reduce_ll(const LlExchange& job, i64 block, i64 blocks) {
       const i64 unit = first + i * static_cast<i64>(AL_THREADS), at = unit * Unit::kElements;
       AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
         const auto part = [&job, turn, unit, begin = units.begin, j](int rank) {
-          return part_again<Number>(job, turn, rank, unit, begin, j);
+          return reread_element<Number>(job, turn, rank, unit, begin, j);
         };
         result.elements[j] =
-            here ? finished<Number, kMean>(sums[i][j], job.number, part) : poisoned<Number>(job);
+            here ? finalize<Number, kMean>(sums[i][j], job.number, part) : poisoned<Number>(job);
       }
       store_unit(static_cast<Stored*>(job.output) + at, job.count - at, result);
     }

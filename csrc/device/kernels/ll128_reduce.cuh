@@ -65,13 +65,13 @@ AL_DEVICE void add_pack(Sums<Number>& sums, Halves pack, bool first) {
     sums[i] = first ? value : Operator::template apply<Number>(sums[i], value);
   }
 }
-// part(rank): what that rank has of the pack.
+// part(rank) returns that rank's pack.
 template <class Number, bool kMean, class Part>
 AL_DEVICE Halves pack_of(const Sums<Number>& sums, int number, const Part& part) {
   using Elements = Pack<typename Number::Stored>;
   Elements made;
   AL_UNROLL for (int i = 0; i < Elements::kLength; ++i)
-    made.elements[i] = finished<Number, kMean>(
+    made.elements[i] = finalize<Number, kMean>(
         sums[i], number, [part, i](int rank) { return __builtin_bit_cast(Elements, part(rank)).elements[i]; });
   return __builtin_bit_cast(Halves, made);
 }

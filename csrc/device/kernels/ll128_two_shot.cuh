@@ -127,7 +127,7 @@ template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_ll128(const Ll128Reduce& job, const Warp& warp) {
   const bool whole = is_whole<typename Number::Stored>(job);
   if (job.slots.number == 2) {
-    using Two = typename ForTwo<Number>::Type;
+    using Two = typename TwoRankNumber<Number>::Type;
     whole ? reduce_between_two<Two, Operator, kMean, WholePacks>(job, warp)
           : reduce_between_two<Two, Operator, kMean, ScaledPacks<Two>>(job, warp);
   } else {

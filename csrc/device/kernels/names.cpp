@@ -29,7 +29,7 @@ constexpr EnumTable<DType, const char*> kNumbers(nullptr,
                                                      {DType::kComplex128, "Complex<double>"},
                                                  });
 
-// Of exact sums.
+// The number types of exact sums.
 constexpr EnumTable<DType, const char*> kExactNumbers(nullptr, {
                                                                    {DType::kFloat16, "ExactFloat16"},
                                                                    {DType::kBFloat16, "ExactBFloat16"},

@@ -138,7 +138,7 @@ struct Complex {
   }
 };
 
-// What + and * of the language do not add and multiply.
+// Number types with their own add() and multiply().
 template <class Number>
 concept OwnArithmetic = requires(typename Number::Computed value) {
   Number::add(value, value);

@@ -56,7 +56,7 @@ AL_DEVICE void reduce_groups(const ShareJob& job, i64 at, i64 stride) {
     Group result;
     Stored* elements = reinterpret_cast<Stored*>(&result);
     AL_UNROLL for (int i = 0; i < kLength; ++i)
-      elements[i] = finished<Number, kMean>(sum[turn][i], job.number, [&job, at, stride, turn, i](int part) {
+      elements[i] = finalize<Number, kMean>(sum[turn][i], job.number, [&job, at, stride, turn, i](int part) {
         return static_cast<const Stored*>(job.parts[part])[(at + turn * stride) * kLength + i];
       });
     for (int i = 0; i < job.results_number; ++i) static_cast<Group*>(job.results[i])[at + turn * stride] = result;

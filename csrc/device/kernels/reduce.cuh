@@ -31,7 +31,7 @@ AL_DEVICE void reduce_group(const DeviceReduction& job, i64 at) {
   Group result;
   Stored* elements = reinterpret_cast<Stored*>(&result);
   for (int i = 0; i < kLength; ++i)
-    elements[i] = finished<Number, kMean>(sum[i], job.number, [&job, at, i](int part) {
+    elements[i] = finalize<Number, kMean>(sum[i], job.number, [&job, at, i](int part) {
       return static_cast<const Stored*>(job.parts[part])[at * kLength + i];
     });
   if (job.output) static_cast<Group*>(job.output)[at] = result;
