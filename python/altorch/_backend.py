@@ -450,8 +450,9 @@ class Group:
         if any(standing.refused_by_user for standing in standings) or self.rank != 0 or _warned:
             return
         _warned = True
+        why = (unsupported_reason or "").rstrip(".")
         warnings.warn(
-            f"altorch: torch's Gloo carries the traffic, not MPI: {unsupported_reason}. See `altorch info`.",
+            f"altorch: torch's Gloo carries the traffic, not MPI: {why}. See `altorch info`.",
             RuntimeWarning,
             stacklevel=2,
         )
