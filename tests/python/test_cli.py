@@ -356,8 +356,11 @@ def test_explain_says_for_which_calls_another_algorithm_is_chosen():
         row["name"]: row["chosen_for"] for row in document(*asked, "--nodes", "16", env=env)["alternatives"]
     }
     assert found["recursive_doubling"] == "for up to 64 KiB"
-    assert found["one_shot"] == "for up to 8 ranks, up to 128 KiB from a rank to all others"
-    assert found["pairwise"] == "for up to 8 ranks; for half types"
+    assert found["one_shot"] == (
+        "for up to 8 ranks, up to 128 KiB from a rank to all others; "
+        "for up to 128 KiB from a rank to all others, exact sums"
+    )
+    assert found["pairwise"] == "for up to 8 ranks; for exact sums; for half types"
     assert found["ring"] == "for all other calls"
     (ring,) = document("explain", "reduce_scatter", "--nodes", "2", env=env)["alternatives"]
     assert ring["chosen_for"] == "only where ALTORCH_ROUTE names it"
