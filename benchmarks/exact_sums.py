@@ -11,7 +11,6 @@ exponents over 2^-40 to 2^40, where it often is not.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -19,7 +18,8 @@ import torch
 import torch.distributed as dist
 
 import altorch
-from altorch.bench import process_group, rows
+from altorch.bench import clocks, process_group, rows
+from altorch.bench.figures import slowest
 from altorch.bench.rows import Row
 from altorch.cli._output import Progress
 from benchmarks import report
@@ -39,19 +39,15 @@ def data(dtype: torch.dtype, elements: int, spread: bool, device: torch.device) 
 
 def seconds_of(call: Callable[[], object], calls: int, device: torch.device) -> float:
     """Seconds per call."""
-    dist.barrier()
-    if device.type == "cuda":
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
+
+    def issue() -> None:
         for _ in range(calls):
             call()
-        end.record()
-        torch.cuda.synchronize()
-        return begin.elapsed_time(end) / 1e3 / calls
-    started = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return (time.perf_counter() - started) / calls
+
+    if device.type == "cuda":
+        return clocks.on_device(issue)[0] / calls
+    dist.barrier()
+    return clocks.on_host(issue) / calls
 
 
 def compare(x: torch.Tensor, op: str, groups: list[dist.ProcessGroup | None]) -> tuple[float, float]:
@@ -70,9 +66,7 @@ def compare(x: torch.Tensor, op: str, groups: list[dist.ProcessGroup | None]) ->
         for group, found in zip(groups, times, strict=True):
             found.append(seconds_of(partial(reduce_in, group), calls, x.device))
     copied = statistics.median(seconds_of(partial(y.copy_, x), calls, x.device) for _ in range(3))
-    medians = torch.tensor([statistics.median(found) - copied for found in times]) * 1e6
-    dist.all_reduce(medians, dist.ReduceOp.MAX)
-    plain, exact = medians.tolist()
+    plain, exact = (slowest(statistics.median(found) - copied) * 1e6 for found in times)
     return plain, exact
 
 

@@ -207,8 +207,7 @@ PYBIND11_MODULE(_C, module) {
            "is_high_priority_stream: of the group's own stream on CUDA. min_ctas, max_ctas (thread blocks), "
            "cga_cluster_size, split_share: as in ncclConfig_t; None leaves them to NCCL. on_error: 'poison', "
            "'teardown' or 'continue'; None: what ALTORCH_ON_ERROR says. deterministic: 'exact' for sums that "
-           "are "
-           "rounded once; None: what ALTORCH_DETERMINISTIC says.")
+           "are rounded once; None: what ALTORCH_DETERMINISTIC says.")
       .def_readonly("is_high_priority_stream", &AlOptions::is_high_priority_stream)
       .def_property_readonly(
           "deterministic",

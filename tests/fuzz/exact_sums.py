@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
 import exact_reference as ref
 
 import altorch.ops
+from altorch.cli._output import Progress
 
 AT_ONCE = 2000
 
@@ -65,14 +66,14 @@ def main() -> int:
     arguments = parser.parse_args()
     rounds = -(-arguments.cases // AT_ONCE)
     began, wrong = time.monotonic(), 0
-    with multiprocessing.get_context("spawn").Pool(arguments.processes, prepare) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(arguments.processes, prepare) as pool, Progress(rounds) as progress:
         work = [(arguments.seed + number, arguments.device) for number in range(rounds)]
-        for done, found in enumerate(pool.imap_unordered(call, work), 1):
+        for found in pool.imap_unordered(call, work):
             wrong += len(found)
             for text in found:
                 print(text)
-            if sys.stderr.isatty():
-                print(f"\r{done * AT_ONCE:,} cases", end="", file=sys.stderr)
+            progress.at(f"rounds of {AT_ONCE} sums")
     seconds = time.monotonic() - began
     print(f"{rounds * AT_ONCE:,} sums on {arguments.device} in {seconds:.0f} s, wrong: {wrong}")
     return 1 if wrong else 0

@@ -9,10 +9,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 
 if TYPE_CHECKING:
     from worker import World
 
+EXACT = {"ALTORCH_DETERMINISTIC": "exact"}
+# Reductions, and whether they divide.
+OPS = ((dist.ReduceOp.SUM, False), (dist.ReduceOp.AVG, True))
 TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # Bits of the significand behind its first one, the exponents of the least and the largest normal
 # numbers.
@@ -87,6 +91,14 @@ def difficult(generator: torch.Generator, dtype: torch.dtype, count: int, parts:
             tensor = torch.where(rare == place, torch.tensor(value, dtype=dtype), tensor)
         made.append(tensor)
     return made
+
+
+def parts_and_results(
+    world: World, dtype: torch.dtype, count: int
+) -> tuple[list[torch.Tensor], dict[bool, torch.Tensor]]:
+    """Every rank's part, and by OPS' second column the sum and the mean of all."""
+    parts = difficult(world.generator(0), dtype, count, world.size)
+    return parts, {mean: exact_sums(parts, world.size if mean else 1) for _, mean in OPS}
 
 
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,8 +14,6 @@ import altorch
 import altorch.ops
 
 pytestmark = pytest.mark.gpu
-EXACT = {"ALTORCH_DETERMINISTIC": "exact"}
-OPS = ((dist.ReduceOp.SUM, False), (dist.ReduceOp.AVG, True))
 # By what can carry them. The sizes below go through LL, LL128 and the kernels for large vectors.
 ROUTES = ("", "cuda=host_relay", "cuda=host_staged", "cuda=peer", "cuda=peer/ll", "cuda=peer/ll128",
           "cuda=peer/one_shot", "cuda=peer/two_shot", "cuda=host_staged/pieces")  # fmt: skip
@@ -24,12 +22,10 @@ ROUTES = ("", "cuda=host_relay", "cuda=host_staged", "cuda=peer", "cuda=peer/ll"
 def check_all_operations(world, here, dtype, count):
     """`count`: of elements whose sums are known, in front of ordinary ones, that fill the tensor."""
     known, each = 360, count // world.size
-    generator = world.generator(0)
-    parts = ref.difficult(generator, dtype, known, world.size)
-    rest = [torch.randn(count - known, generator=generator, dtype=torch.float64).to(dtype) for _ in parts]
-    wants = {mean: ref.exact_sums(parts, world.size if mean else 1) for _, mean in OPS}
-    mine = torch.cat((parts[world.rank], rest[world.rank]))
-    for op, mean in OPS:
+    parts, wants = ref.parts_and_results(world, dtype, known)
+    rest = torch.randn(count - known, generator=world.generator(), dtype=torch.float64).to(dtype)
+    mine = torch.cat((parts[world.rank], rest))
+    for op, mean in ref.OPS:
         world.case = f"{dtype} {op} of {count}"
         got = mine.to(here)
         dist.all_reduce(got, op)
@@ -56,7 +52,7 @@ def every_type_and_size(world):
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("size", [2, 4])
 def test_every_route_gives_these_bits(size, route):
-    with Cluster(size, env=EXACT | ({"ALTORCH_ROUTE": route} if route else {})) as cluster:
+    with Cluster(size, env=ref.EXACT | ({"ALTORCH_ROUTE": route} if route else {})) as cluster:
         cluster.check(runs_by, deadline=120, route=route)
 
 
@@ -68,7 +64,7 @@ def runs_by(world, route):
     every_type_and_size(world)
 
 
-@on_ranks(2, env=EXACT)
+@on_ranks(2, env=ref.EXACT)
 def test_graphs(world):
     here = device(world)
     if not can_be_captured(world):
@@ -89,7 +85,7 @@ def test_graphs(world):
             ref.check(world, y, ref.exact_sums(parts))
 
 
-@on_ranks(2, env=EXACT)
+@on_ranks(2, env=ref.EXACT)
 def test_nccl_alone_is_refused(world):
     here = device(world)
     with pytest.raises(NotImplementedError, match="order of the ranks"):
@@ -109,11 +105,11 @@ def asks_for_nccl(world):
 
 
 def test_where_only_nccl_may_carry_the_call_the_error_says_what_can():
-    with Cluster(2, env=EXACT | {"ALTORCH_ROUTE": "cuda=nccl"}) as cluster:
+    with Cluster(2, env=ref.EXACT | {"ALTORCH_ROUTE": "cuda=nccl"}) as cluster:
         cluster.check(asks_for_nccl)
 
 
-@on_ranks(1, env=EXACT)
+@on_ranks(1, env=ref.EXACT)
 def test_sums_of_one_rank(world):
     """altorch.ops.exact_sum."""
     here = device(world)

@@ -12,25 +12,17 @@ from harness import CARRIERS, Cluster, on_ranks
 import altorch
 import altorch.ops
 
-EXACT = {"ALTORCH_DETERMINISTIC": "exact"}
-OPS = ((dist.ReduceOp.SUM, False), (dist.ReduceOp.AVG, True))
 TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in ref.TYPES}
-
-
-def sums(world, dtype, count):
-    """Every rank's part, and the sum and mean of all."""
-    parts = ref.difficult(world.generator(0), dtype, count, world.size)
-    return parts, {mean: ref.exact_sums(parts, world.size if mean else 1) for _, mean in OPS}
 
 
 def check_all_operations(world, dtype, group=None):
     count = 360 * world.size
-    parts, wants = sums(world, dtype, count)
+    parts, wants = ref.parts_and_results(world, dtype, count)
     mine = parts[world.rank]
     each = count // world.size
     cuts = [each + (1 if rank == 0 else 0) - (1 if rank == 1 else 0) for rank in range(world.size)]
     begin = sum(cuts[: world.rank])
-    for op, mean in OPS:
+    for op, mean in ref.OPS:
         world.case = f"{dtype} {op}"
         want = wants[mean]
         got = mine.clone()
@@ -60,7 +52,7 @@ def test_sums_against_fractions(world, name):
 
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_every_carrier_gives_these_bits(carrier):
-    with Cluster(4, env={**EXACT, **CARRIERS[carrier]}) as cluster:
+    with Cluster(4, env={**ref.EXACT, **CARRIERS[carrier]}) as cluster:
         cluster.check(every_type)
 
 
@@ -69,7 +61,7 @@ def every_type(world):
         check_all_operations(world, dtype)
 
 
-@on_ranks(3, env=EXACT)
+@on_ranks(3, env=ref.EXACT)
 def test_large_and_coalesced_sums(world):
     """Large: in pieces, and a sample of the elements against fractions."""
     for dtype in ref.TYPES:
@@ -96,7 +88,7 @@ def test_large_and_coalesced_sums(world):
     dist.all_reduce(whole, dist.ReduceOp.MAX)
 
 
-@on_ranks(4, env=EXACT)
+@on_ranks(4, env=ref.EXACT)
 def test_the_number_and_order_of_ranks_do_not_matter(world):
     """The values of two ranks, placed on other ranks of larger groups, beside ranks that bring zeros."""
     groups = [dist.new_group(list(range(size))) for size in (2, 3, 4)]
@@ -123,7 +115,7 @@ def test_the_number_and_order_of_ranks_do_not_matter(world):
         dist.destroy_process_group(group)
 
 
-@on_ranks(2, env=EXACT)
+@on_ranks(2, env=ref.EXACT)
 def test_what_depends_on_the_order_is_refused(world):
     """And the group goes on."""
     halves = dist._make_nccl_premul_sum(0.5)

@@ -18,7 +18,8 @@
 namespace altorch::backend {
 namespace {
 
-void check(const at::Tensor& stacked) {
+// Of a tensor that can be summed.
+DType checked_dtype(const at::Tensor& stacked) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorKind::kInvalidArgument, "exact_sum: " + what);
   };
@@ -34,6 +35,7 @@ void check(const at::Tensor& stacked) {
   if (at::GradMode::is_enabled() && stacked.requires_grad())
     throw Error(ErrorKind::kUnsupported,
                 "exact_sum has no gradient, and its tensor requires one; call it under torch.no_grad()");
+  return dtype;
 }
 
 using Rows = std::vector<const void*>;
@@ -70,8 +72,7 @@ void sum_on_gpu(const Rows& rows, DType dtype, ReduceOp op, const at::Tensor& re
 }  // namespace
 
 at::Tensor exact_sum(const at::Tensor& stacked, bool mean) {
-  check(stacked);
-  const DType dtype = dtype_of(stacked);
+  const DType dtype = checked_dtype(stacked);
   const at::Tensor contiguous = stacked.resolve_neg().contiguous();
   at::Tensor result = at::empty(contiguous.sizes().slice(1), contiguous.options());
   if (contiguous.size(0) == 1) return result.copy_(contiguous[0]);

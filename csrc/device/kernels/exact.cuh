@@ -153,9 +153,10 @@ struct ExactFloat64 : CompensatedNumber<double> {
   using OfTwo = ExactOfTwo<Plain<double>, exact::Float64Format>;
   template <bool kMean, class Part>
   AL_DEVICE static double finish(const Computed& sum, int number, const Part& part) {
-    const auto made = !kMean                     ? exact::round_sum(sum)
-                      : exact::is_power_of_two(number) ? exact::round_mean_of_power_of_two(sum, static_cast<double>(number))
-                                                 : exact::round_mean(sum, static_cast<double>(number));
+    const double divisor = number;
+    const auto made = !kMean                           ? exact::round_sum(sum)
+                      : exact::is_power_of_two(number) ? exact::round_mean_of_power_of_two(sum, divisor)
+                                                       : exact::round_mean(sum, divisor);
     return made.unproven == 0 ? made.value : slow_path_sum<exact::Float64Format, kMean, double>(number, part);
   }
 };
