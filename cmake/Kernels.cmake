@@ -12,9 +12,13 @@ foreach(name Jobs Numbers Exact Reduce Ll Pairs Poison Rounds Parts OneShot TwoS
   string(APPEND kernel_text "constexpr char k${name}Source[] = R\"cuda(${source})cuda\";\n")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${kernel_folder}/${file}.cuh")
 endforeach()
-file(READ "${CMAKE_SOURCE_DIR}/csrc/base/exact_sum.inc" source)
-string(APPEND kernel_text "constexpr char kExactSumSource[] = R\"cuda(${source})cuda\";\n")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/base/exact_sum.inc")
+foreach(name ExactSum Float8)  # CPU kernels include them, too
+  string(REGEX REPLACE "([a-z0-9])([A-Z])" "\\1_\\2" file "${name}")
+  string(TOLOWER "${file}" file)
+  file(READ "${CMAKE_SOURCE_DIR}/csrc/base/${file}.inc" source)
+  string(APPEND kernel_text "constexpr char k${name}Source[] = R\"cuda(${source})cuda\";\n")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/base/${file}.inc")
+endforeach()
 file(GENERATE OUTPUT "${kernel_include}/device/kernels/source.inc" CONTENT "${kernel_text}")
 
 # Where an NVIDIA driver is loaded, nvcc compiles the usual types and operators into the engine

@@ -81,6 +81,10 @@ constexpr const char* name_of(DType dtype) { return kDTypes[dtype].name; }
 constexpr std::uint64_t poison_of(DType dtype) { return kDTypes[dtype].poison; }
 
 constexpr bool is_float8(DType dtype) { return kDTypes[dtype].number == NumberClass::kFloat8; }
+// Those that are reduced as well as moved. The others are scales, or of other vendors' GPUs.
+constexpr bool is_reducible_float8(DType dtype) {
+  return dtype == DType::kFloat8E4M3FN || dtype == DType::kFloat8E5M2;
+}
 constexpr bool is_half(DType dtype) { return kDTypes[dtype].number == NumberClass::kHalf; }
 constexpr bool is_complex(DType dtype) { return kDTypes[dtype].number == NumberClass::kComplex; }
 constexpr bool is_floating(DType dtype) {

@@ -22,7 +22,7 @@ enum class ReduceOp : std::uint8_t {
   kBor,
   kBxor,
   kPremulSum,
-  // Only in altorch: SUM and AVG of a group whose sums are exact (docs/exact.md).
+  // Only in altorch: SUM and AVG of a group whose sums are exact (docs/exact.md), and of float8.
   kExactSum,
   kExactAvg,
 };
@@ -55,21 +55,21 @@ struct ReduceOpTraits {
   const char* name;  // torch's, for messages
   BinaryOp of_numbers;
   std::optional<BinaryOp> of_bools;  // none: not defined for them
-  bool takes_integers = true, takes_complex = true;
+  bool takes_integers = true, takes_complex = true, takes_float8 = false;
 };
 
 inline constexpr EnumTable<ReduceOp, ReduceOpTraits> kReduceOps({
     {ReduceOp::kSum, {"SUM", BinaryOp::kSum, BinaryOp::kOr}},
     {ReduceOp::kAvg, {"AVG", BinaryOp::kSum, std::nullopt}},
     {ReduceOp::kProduct, {"PRODUCT", BinaryOp::kProduct, BinaryOp::kAnd}},
-    {ReduceOp::kMin, {"MIN", BinaryOp::kMin, BinaryOp::kAnd}},
-    {ReduceOp::kMax, {"MAX", BinaryOp::kMax, BinaryOp::kOr}},
+    {ReduceOp::kMin, {"MIN", BinaryOp::kMin, BinaryOp::kAnd, true, true, true}},
+    {ReduceOp::kMax, {"MAX", BinaryOp::kMax, BinaryOp::kOr, true, true, true}},
     {ReduceOp::kBand, {"BAND", BinaryOp::kAnd, BinaryOp::kAnd}},
     {ReduceOp::kBor, {"BOR", BinaryOp::kOr, BinaryOp::kOr}},
     {ReduceOp::kBxor, {"BXOR", BinaryOp::kXor, BinaryOp::kXor}},
     {ReduceOp::kPremulSum, {"PREMUL_SUM", BinaryOp::kSum, std::nullopt, false}},
-    {ReduceOp::kExactSum, {"exact SUM", BinaryOp::kExactSum, std::nullopt, false, false}},
-    {ReduceOp::kExactAvg, {"exact AVG", BinaryOp::kExactSum, std::nullopt, false, false}},
+    {ReduceOp::kExactSum, {"exact SUM", BinaryOp::kExactSum, std::nullopt, false, false, true}},
+    {ReduceOp::kExactAvg, {"exact AVG", BinaryOp::kExactSum, std::nullopt, false, false, true}},
 });
 constexpr const char* name_of(ReduceOp op) { return kReduceOps[op].name; }
 // More ranks are refused when a group is made: a sum of float16 in float64 would not be exact any
@@ -78,6 +78,13 @@ inline constexpr int kMostExactRanks = 8192;
 // Whether `op` rounds once, so that one step must see all values.
 constexpr bool is_exact(ReduceOp op) { return kReduceOps[op].of_numbers == BinaryOp::kExactSum; }
 
+// SUM and AVG of float8 are always exact and rounded once: its 2 or 3 bits of mantissa are too few to
+// round at each step.
+constexpr ReduceOp rounded_once(ReduceOp op, DType dtype) {
+  if (!is_float8(dtype)) return op;
+  return op == ReduceOp::kSum ? ReduceOp::kExactSum : op == ReduceOp::kAvg ? ReduceOp::kExactAvg : op;
+}
+
 // How `op` combines two values of this type; none where torch does not define it for bools or
 // integers.
 constexpr std::optional<BinaryOp> binary_op_of(ReduceOp op, DType dtype) {
@@ -85,6 +92,7 @@ constexpr std::optional<BinaryOp> binary_op_of(ReduceOp op, DType dtype) {
   if (dtype == DType::kBool) return traits.of_bools;
   if (is_integral(dtype) && !traits.takes_integers) return std::nullopt;
   if (is_complex(dtype) && !traits.takes_complex) return std::nullopt;
+  if (is_float8(dtype) && !(is_reducible_float8(dtype) && traits.takes_float8)) return std::nullopt;
   return traits.of_numbers;
 }
 

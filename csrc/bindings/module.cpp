@@ -568,7 +568,7 @@ PYBIND11_MODULE(_C, module) {
       [](const std::string& dtype, const std::string& op, int architecture) -> std::optional<std::size_t> {
         return guarded([&]() -> std::optional<std::size_t> {
           const DType type = dtype_named(dtype);
-          const ReduceOp operation = reduce_op_named(op);
+          const ReduceOp operation = rounded_once(reduce_op_named(op), type);
           if (!can_reduce(type, operation)) return std::nullopt;
           return compile_kernel(reduction_kernel(type, operation), architecture).size();
         });

@@ -77,9 +77,9 @@ Operation operation_of(const altorch_call& call, int size) {
 void number(Communicator& group, Operation& operation, const char* refused) {
   if (operation.is_collective()) operation.sequence = group.next_sequence();
   if (refused) throw group.refuse(operation, Error(ErrorKind::kInvalidArgument, refused));
-  if (operation.reduces() && exact_setting()) {
+  if (operation.reduces()) {
     try {
-      operation.op = exact_op_for(operation.kind, operation.op, operation.dtype);
+      operation.op = op_for_call(operation.kind, operation.op, operation.dtype, exact_setting());
     } catch (const Error& error) {
       throw group.refuse(operation, error);
     }
@@ -107,7 +107,9 @@ int altorch_kind(const char* name) {
 }
 
 int altorch_can_reduce(int dtype, int op) {
-  return op >= 0 && op < kReduceOpCount && can_reduce(static_cast<DType>(dtype), static_cast<ReduceOp>(op));
+  if (op < 0 || op >= kReduceOpCount) return 0;
+  return can_reduce(static_cast<DType>(dtype),
+                    rounded_once(static_cast<ReduceOp>(op), static_cast<DType>(dtype)));
 }
 
 const char* altorch_error() { return last_error.text.c_str(); }

@@ -51,7 +51,7 @@ Explanation explain(const Question& question) {
   asked.kind = kind_named(question.operation);
   asked.dtype = dtype_named(question.dtype);
   asked.count = question.bytes / static_cast<std::int64_t>(size_of(asked.dtype));
-  if (asked.reduces() && exact_setting()) asked.op = exact_op_for(asked.kind, asked.op, asked.dtype);
+  if (asked.reduces()) asked.op = op_for_call(asked.kind, asked.op, asked.dtype, exact_setting());
   if (question.on_gpus) return explain_on_gpus(question, asked);
   return asked.is_message() ? explain_message(question) : explain_on_host(question, asked);
 }

@@ -50,6 +50,16 @@ ReduceOp exact_op_for(OpKind kind, ReduceOp op, DType dtype) {
                               remedy_for(kind, op, dtype));
 }
 
+ReduceOp op_for_call(OpKind kind, ReduceOp op, DType dtype, bool has_exact_sums) {
+  const ReduceOp once = rounded_once(op, dtype);
+  if (once != op && !is_served(kind)) {
+    throw Error(ErrorKind::kInvalidArgument,
+                std::string(name_of(op)) + " of " + name_of(dtype) + " by " + name_of(kind) +
+                    " would be rounded at each step; convert the tensor to float32");
+  }
+  return has_exact_sums ? exact_op_for(kind, once, dtype) : once;
+}
+
 Error order_dependent_error(const std::string& what, const std::string& remedy) {
   return {ErrorKind::kUnsupported,
           what + " would depend on the order of the ranks. The sums of this group are exact " + kNamesOfMode +

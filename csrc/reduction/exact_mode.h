@@ -28,6 +28,12 @@ std::optional<Error> exact_unsupported_reason(int ranks);
 // is none of those that the mode serves.
 ReduceOp exact_op_for(OpKind kind, ReduceOp op, DType dtype);
 
+// What a reduction that a caller asks for becomes: exact_op_for() if the sums of the group are
+// exact, rounded_once() for float8, otherwise `op`. Throws Error(kInvalidArgument) where the call
+// would round a float8 at each step, and what exact_op_for() throws. Other combinations that no
+// kernel has are returned as they are: can_reduce() is false.
+ReduceOp op_for_call(OpKind kind, ReduceOp op, DType dtype, bool has_exact_sums);
+
 // Error(kUnsupported): "<what> would depend on the order of the ranks ...; <remedy>".
 Error order_dependent_error(const std::string& what, const std::string& remedy);
 

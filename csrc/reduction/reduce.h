@@ -17,7 +17,8 @@
 
 namespace altorch {
 
-// Whether torch defines this reduction for this type: float8 reduces never, bit operators take
+// Whether one step of this reduction is defined for this type: float8_e4m3fn and float8_e5m2 take
+// MIN, MAX, kExactSum and kExactAvg (rounded_once()), other float8 nothing; bit operators take
 // integers and bool, MIN, MAX take no complex, AVG takes no bool, PREMUL_SUM takes floating types
 // (and complex).
 bool can_reduce(DType dtype, ReduceOp op);

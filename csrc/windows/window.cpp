@@ -137,9 +137,9 @@ void Window::check(const WindowCall& call) const {
                   " do not lie within what that rank has registered, the call exceeds the window size of " +
                   std::to_string(target.bytes / element) + " elements");
   }
-  if (call.access == Access::kAccumulate && !can_reduce(call.dtype, call.op))
+  if (call.access == Access::kAccumulate && (is_float8(call.dtype) || !can_reduce(call.dtype, call.op)))
     throw Error(ErrorKind::kInvalidType,
-                std::string(name_of(call.op)) + " of " + name_of(call.dtype) + " is not defined");
+                std::string(name_of(call.op)) + " of " + name_of(call.dtype) + " is not defined in windows");
   const bool counts = call.access == Access::kFetchAdd || call.access == Access::kCompareSwap;
   if (counts && call.dtype != DType::kInt32 && call.dtype != DType::kInt64)
     throw Error(ErrorKind::kInvalidType, std::string(kAccesses[call.access].name) +

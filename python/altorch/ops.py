@@ -77,7 +77,7 @@ def exact_sum(stacked: Tensor, *, mean: bool = False) -> Tensor:
     """The exact sum of `stacked[0]`, `stacked[1]`, ..., rounded once: a new tensor. Needs no group.
 
     It is what `all_reduce` gives in a group with `deterministic="exact"` whose ranks have one of these tensors each,
-    bit by bit (docs/exact.md). `stacked`: float16, bfloat16, float32 or float64, with a first dimension of 1 to 8192;
+    bit by bit (docs/exact.md). `stacked`: float64, float32, bfloat16, float16, float8_e4m3fn or float8_e5m2, with a first dimension of 1 to 8192;
     on a GPU up to 64, in the order of the current stream. `mean`: the exact mean. Without gradients: a tensor that
     requires one raises NotImplementedError, unless under `torch.no_grad()`, and so does a device that cannot.
     ValueError: another type or shape.

@@ -18,6 +18,8 @@ EXACT = {"ALTORCH_DETERMINISTIC": "exact"}
 # Reductions, and whether they divide.
 OPS = ((dist.ReduceOp.SUM, False), (dist.ReduceOp.AVG, True))
 TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# Their sums are exact in every group.
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 # Bits of the significand behind its first one, the exponents of the least and the largest normal
 # numbers.
 FORMATS = {
@@ -25,12 +27,14 @@ FORMATS = {
     torch.float32: (23, -126, 127, torch.int32),
     torch.bfloat16: (7, -126, 127, torch.int16),
     torch.float16: (10, -14, 15, torch.int16),
+    torch.float8_e4m3fn: (3, -6, 8, torch.int8),
+    torch.float8_e5m2: (2, -14, 15, torch.int8),
 }
 
 
 def rounded(value: Fraction, dtype: torch.dtype) -> float:
     """The nearest number of the type, ties to even."""
-    mantissa, least, largest, _ = FORMATS[dtype]
+    mantissa, least, _, _ = FORMATS[dtype]
     if value == 0:
         return 0.0
     exponent = abs(value.numerator).bit_length() - value.denominator.bit_length()
@@ -38,7 +42,9 @@ def rounded(value: Fraction, dtype: torch.dtype) -> float:
         exponent -= 1
     unit = Fraction(2) ** (max(exponent, least) - mantissa)
     number = round(value / unit) * unit  # Python rounds fractions half to even
-    if abs(number) >= Fraction(2) ** (largest + 1):
+    if abs(number) > torch.finfo(dtype).max:
+        if dtype == torch.float8_e4m3fn:
+            return math.copysign(448.0, value)  # it has no infinity
         return math.inf if value > 0 else -math.inf
     return math.copysign(float(number), value)  # what is too small is a zero of its sign
 
@@ -64,7 +70,10 @@ def exact_sums(parts: Sequence[torch.Tensor], divisor: int = 1) -> torch.Tensor:
 
 def difficult(generator: torch.Generator, dtype: torch.dtype, count: int, parts: int) -> list[torch.Tensor]:
     """`count` elements for each of `parts` ranks: exponents over the whole range or near each other, what cancels,
-    ties, subnormal numbers, and a few infinities and NaN."""
+    ties, subnormal numbers, and a few infinities and NaN. Of float8, any bits."""
+    if dtype in FLOAT8:
+        some = torch.randint(0, 256, (parts, count), dtype=torch.uint8, generator=generator)
+        return list(some.view(dtype))
     mantissa, least, largest, bits = FORMATS[dtype]
     exponents = largest - least + 2
     kinds = torch.randint(0, 6, (count,), generator=generator)
@@ -107,8 +116,9 @@ def bits_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def check(world: World, got: torch.Tensor, want: torch.Tensor) -> None:
     """Bit by bit. A NaN is the type's quiet one."""
-    want = torch.where(want.isnan(), torch.full_like(want, math.nan), want)
-    wrong = (bits_of(got) != bits_of(want)).flatten().nonzero().flatten()
+    quiet = bits_of(torch.tensor(math.nan).to(want.dtype))
+    want_bits = torch.where(want.double().isnan(), quiet, bits_of(want))
+    wrong = (bits_of(got) != want_bits).flatten().nonzero().flatten()
     assert not len(wrong), (
         f"{world.case}: {len(wrong)} of {got.numel()} differ; element {int(wrong[0])} is "
         f"{got.cpu().flatten()[wrong[0]]!r} and should be {want.flatten()[wrong[0]]!r}"

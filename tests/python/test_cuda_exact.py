@@ -44,7 +44,7 @@ def check_all_operations(world, here, dtype, count):
 
 def every_type_and_size(world):
     here = device(world)
-    for dtype in ref.TYPES:
+    for dtype in (*ref.TYPES, *ref.FLOAT8):
         for count in (361, 4099, 70_001, 1_500_000):
             check_all_operations(world, here, dtype, count)
 
@@ -69,7 +69,7 @@ def test_graphs(world):
     here = device(world)
     if not can_be_captured(world):
         pytest.skip("ranks share a GPU, on which no kernel can wait for another")
-    for dtype in ref.TYPES:
+    for dtype in (*ref.TYPES, *ref.FLOAT8):
         parts = ref.difficult(world.generator(0), dtype, 1000, world.size)
         x = torch.zeros(1000, dtype=dtype, device=here)
         dist.all_reduce(x)
@@ -113,7 +113,7 @@ def test_where_only_nccl_may_carry_the_call_the_error_says_what_can():
 def test_sums_of_one_rank(world):
     """altorch.ops.exact_sum."""
     here = device(world)
-    for dtype in ref.TYPES:
+    for dtype in (*ref.TYPES, *ref.FLOAT8):
         parts = ref.difficult(world.generator(0), dtype, 1001, 5)
         for mean in (False, True):
             world.case = f"{dtype}, mean {mean}"

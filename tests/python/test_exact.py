@@ -57,8 +57,26 @@ def test_every_carrier_gives_these_bits(carrier):
 
 
 def every_type(world):
-    for dtype in ref.TYPES:
+    for dtype in (*ref.TYPES, *ref.FLOAT8):
         check_all_operations(world, dtype)
+
+
+@on_ranks(2, 3, 4, 5)
+@pytest.mark.parametrize("dtype", ref.FLOAT8, ids=str)
+def test_float8_in_every_group(world, dtype):
+    """Also MIN and MAX, which round nothing, and outside of groups."""
+    if not world.is_al:
+        pytest.skip("Gloo does not reduce float8")
+    check_all_operations(world, dtype)
+    parts = ref.difficult(world.generator(0), dtype, 1000, world.size)
+    values = torch.stack([part.double() for part in parts])
+    for op, want in ((dist.ReduceOp.MIN, values.amin(0)), (dist.ReduceOp.MAX, values.amax(0))):
+        world.case = f"{dtype} {op}"
+        got = parts[world.rank].clone()
+        dist.all_reduce(got, op)
+        torch.testing.assert_close(got.double(), want, rtol=0, atol=0, equal_nan=True)
+    got = altorch.ops.exact_sum(torch.stack([part.view(torch.uint8) for part in parts]).view(dtype))
+    ref.check(world, got, ref.exact_sums(parts))
 
 
 @on_ranks(3, env=ref.EXACT)

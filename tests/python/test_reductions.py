@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import exact_reference as exact
 import pytest
 import reference as ref
 import torch
 import torch.distributed as dist
 from harness import on_ranks
+
+import altorch.ops
 
 
 def inputs_of(world, dtype, shape, op):
@@ -70,9 +73,20 @@ def test_complex_product_is_refused(world):
 
 @on_ranks(2)
 @pytest.mark.parametrize("dtype", ref.FLOAT8, ids=ref.name_of)
-def test_float8_is_not_reduced(world, dtype):
-    with pytest.raises((RuntimeError, ValueError, TypeError)):
-        dist.all_reduce(torch.zeros(8, dtype=torch.uint8).view(dtype))
+def test_what_float8_does_not_reduce(world, dtype):
+    """Products, and scales and formats of other vendors' GPUs at all. Scans would round at each step."""
+    tensor = torch.zeros(8, dtype=torch.uint8).view(dtype)
+    with pytest.raises((RuntimeError, ValueError, TypeError), match="PRODUCT of|PRODUCT is not|Float8"):
+        dist.all_reduce(tensor, dist.ReduceOp.PRODUCT)
+    if not world.is_al:
+        return
+    with pytest.raises(
+        ValueError, match=r"SUM of .* by scan would be rounded at each step|SUM is not defined"
+    ):
+        altorch.ops.scan(tensor)
+    if dtype not in exact.FLOAT8:
+        with pytest.raises(ValueError, match="SUM is not defined for float8"):
+            dist.all_reduce(tensor)
     dist.all_reduce(torch.ones(3))
 
 

@@ -68,8 +68,9 @@ void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op,
     operation.factor =
         factor->tensor_factor.defined() ? factor->tensor_factor.item<double>() : factor->double_factor;
   }
-  if (can_reduce(operation.dtype, operation.op)) {
-    if (has_exact_sums()) operation.op = exact_op_for(operation.kind, operation.op, operation.dtype);
+  const ReduceOp once = rounded_once(operation.op, operation.dtype);
+  if (can_reduce(operation.dtype, once)) {
+    operation.op = op_for_call(operation.kind, operation.op, operation.dtype, has_exact_sums());
     return;
   }
   // As torch's own backends have it: a type that cannot be averaged is a wrong type, bits of floats

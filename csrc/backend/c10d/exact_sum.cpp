@@ -26,7 +26,8 @@ DType checked_dtype(const at::Tensor& stacked) {
   if (stacked.layout() != c10::kStrided) refuse("it is for dense tensors; call to_dense()");
   const DType dtype = dtype_of(stacked);
   if (!can_reduce(dtype, ReduceOp::kExactSum))
-    refuse(std::string("it is for float16, bfloat16, float32 and float64, not ") + name_of(dtype));
+    refuse(std::string("it is for float64, float32, bfloat16, float16, float8_e4m3fn and float8_e5m2, not ") +
+           name_of(dtype));
   if (stacked.dim() == 0 || stacked.size(0) == 0)
     refuse("the tensor has no first dimension to sum over, or nothing in it; stack what is to be summed");
   if (stacked.size(0) > kMostExactRanks)

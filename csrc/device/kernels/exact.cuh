@@ -98,6 +98,22 @@ struct ExactFloat16 {
   }
 };
 
+// So is every sum of float8.
+template <class Format>
+struct ExactFloat8 {
+  using Stored = unsigned char;
+  using Computed = double;
+  AL_DEVICE static double widen(unsigned char byte) { return float8::widen<Format>(byte); }
+  AL_DEVICE static double add(double a, double b) { return a + b; }
+  template <bool kMean, class Part>
+  AL_DEVICE static unsigned char finish(double sum, int number, const Part&) {
+    const float odd = exact::to_float_round_to_odd(divided<kMean>(sum, number));
+    return odd == odd ? float8::narrow<Format>(odd) : static_cast<unsigned char>(Format::kNan);
+  }
+};
+using ExactFloat8E4M3FN = ExactFloat8<float8::E4M3FN>;
+using ExactFloat8E5M2 = ExactFloat8<float8::E5M2>;
+
 // GPUs add float faster than double, and in two of them sums of bfloat16 and float32 are nearly
 // always exact. `error` is NaN where that is not so.
 struct FloatPair {

@@ -27,15 +27,20 @@ constexpr EnumTable<DType, const char*> kNumbers(nullptr,
                                                      {DType::kFloat64, "Plain<double>"},
                                                      {DType::kComplex64, "Complex<float>"},
                                                      {DType::kComplex128, "Complex<double>"},
+                                                     {DType::kFloat8E4M3FN, "Float8E4M3FN"},
+                                                     {DType::kFloat8E5M2, "Float8E5M2"},
                                                  });
 
 // The number types of exact sums.
-constexpr EnumTable<DType, const char*> kExactNumbers(nullptr, {
-                                                                   {DType::kFloat16, "ExactFloat16"},
-                                                                   {DType::kBFloat16, "ExactBFloat16"},
-                                                                   {DType::kFloat32, "ExactFloat32"},
-                                                                   {DType::kFloat64, "ExactFloat64"},
-                                                               });
+constexpr EnumTable<DType, const char*> kExactNumbers(nullptr,
+                                                      {
+                                                          {DType::kFloat16, "ExactFloat16"},
+                                                          {DType::kBFloat16, "ExactBFloat16"},
+                                                          {DType::kFloat32, "ExactFloat32"},
+                                                          {DType::kFloat64, "ExactFloat64"},
+                                                          {DType::kFloat8E4M3FN, "ExactFloat8E4M3FN"},
+                                                          {DType::kFloat8E5M2, "ExactFloat8E5M2"},
+                                                      });
 
 // `arguments`: of the function's template, or nothing.
 Kernel kernel(const std::string& function, const std::string& job, const std::string& arguments = "") {
@@ -89,11 +94,11 @@ Kernel ll128_exchange_kernel() { return kernel("ll128_exchange", "Ll128Exchange"
 Kernel poison_kernel() { return kernel("poison_aborted", "PoisonJob"); }
 
 std::string kernel_source() {
-  return std::string(kJobsSource) + kNumbersSource + "namespace altorch::kernels {\n" + kExactSumSource +
-         "}\n" + kExactSource + kReduceSource + kLlSource + kPairsSource + kPoisonSource + kRoundsSource +
-         kPartsSource + kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source +
-         kLl128ReduceSource + kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource +
-         kLlNormSource + kWindowSource;
+  return std::string(kJobsSource) + "namespace altorch::kernels {\n" + kFloat8Source + "}\n" +
+         kNumbersSource + "namespace altorch::kernels {\n" + kExactSumSource + "}\n" + kExactSource +
+         kReduceSource + kLlSource + kPairsSource + kPoisonSource + kRoundsSource + kPartsSource +
+         kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source + kLl128ReduceSource +
+         kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource + kLlNormSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.

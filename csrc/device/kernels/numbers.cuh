@@ -28,6 +28,12 @@
 #define AL_LAUNCH_DEPENDENTS()
 #endif
 
+#ifndef __CUDACC__
+namespace altorch::kernels {
+#include "base/float8.inc"
+}
+#endif
+
 namespace altorch::kernels {
 
 // Computed in the type that it is stored in.
@@ -113,6 +119,17 @@ struct Float16 : WideHalf {
   }
 #endif
 };
+
+// Compared as it is. Its sums are exact (exact.cuh).
+template <class Format>
+struct Float8 {
+  using Stored = unsigned char;
+  using Computed = float;
+  AL_DEVICE static float widen(unsigned char byte) { return float8::widen<Format>(byte); }
+  AL_DEVICE static unsigned char narrow(float value) { return float8::narrow<Format>(value); }
+};
+using Float8E4M3FN = Float8<float8::E4M3FN>;
+using Float8E5M2 = Float8<float8::E5M2>;
 
 template <class T>
 struct ComplexValue {

@@ -65,7 +65,18 @@ inline Natural product(const Natural& a, std::uint32_t factor) {
 
 struct FloatFormat {
   int mantissa, exponent;
-  std::uint64_t infinity() const { return ((std::uint64_t{1} << exponent) - 1) << mantissa; }
+  bool has_infinity = true;
+  // The bits after those of the largest number: infinity, or the NaN of a type that has none, whose
+  // sums stay at the largest number.
+  std::uint64_t infinity() const {
+    const std::uint64_t largest_field = ((std::uint64_t{1} << exponent) - 1) << mantissa;
+    return has_infinity ? largest_field : largest_field | ((std::uint64_t{1} << mantissa) - 1);
+  }
+  // What sums are that are no numbers. float8 has the NaN that torch converts to.
+  std::uint64_t nan() const {
+    if (mantissa < 4) return sign() - 1;
+    return infinity() | std::uint64_t{1} << (mantissa - 1);
+  }
   std::uint64_t sign() const { return std::uint64_t{1} << (mantissa + exponent); }
   // The value of these bits, in units of half of the least number. Of infinity: of the number that
   // would follow the largest one.
@@ -77,10 +88,12 @@ struct FloatFormat {
   }
 };
 inline FloatFormat float_format_of(DType dtype) {
-  return dtype == DType::kFloat16    ? FloatFormat{10, 5}
-         : dtype == DType::kBFloat16 ? FloatFormat{7, 8}
-         : dtype == DType::kFloat32  ? FloatFormat{23, 8}
-                                     : FloatFormat{52, 11};
+  return dtype == DType::kFloat8E4M3FN ? FloatFormat{3, 4, false}
+         : dtype == DType::kFloat8E5M2 ? FloatFormat{2, 5}
+         : dtype == DType::kFloat16    ? FloatFormat{10, 5}
+         : dtype == DType::kBFloat16   ? FloatFormat{7, 8}
+         : dtype == DType::kFloat32    ? FloatFormat{23, 8}
+                                       : FloatFormat{52, 11};
 }
 
 // The sum of these values, by their bits, divided by `divisor`.
@@ -92,12 +105,11 @@ inline std::uint64_t exact_sum(DType dtype, const std::vector<std::uint64_t>& va
     const bool minus = bits & format.sign();
     const std::uint64_t magnitude = bits & (format.sign() - 1);
     all_minus &= minus;
-    if (magnitude > format.infinity()) nan = true;
+    if (magnitude > format.infinity() || magnitude == format.nan()) nan = true;
     if (magnitude == format.infinity()) (minus ? minus_infinity : plus_infinity) = true;
     if (magnitude < format.infinity()) add(minus ? down : up, format.value(magnitude));
   }
-  if (nan || (plus_infinity && minus_infinity))
-    return format.infinity() | std::uint64_t{1} << (format.mantissa - 1);
+  if (nan || (plus_infinity && minus_infinity)) return format.nan();
   if (plus_infinity) return format.infinity();
   if (minus_infinity) return format.infinity() | format.sign();
   const bool minus = compare(up, down) < 0;
@@ -112,7 +124,8 @@ inline std::uint64_t exact_sum(DType dtype, const std::vector<std::uint64_t>& va
   Natural both = format.value(low);
   add(both, format.value(low + 1));
   const int order = compare(product(size, 2), product(both, divisor));
-  const std::uint64_t bits = order < 0 || (order == 0 && low % 2 == 0) ? low : low + 1;
+  std::uint64_t bits = order < 0 || (order == 0 && low % 2 == 0) ? low : low + 1;
+  if (!format.has_infinity) bits = std::min(bits, format.infinity() - 1);
   return bits | (minus ? format.sign() : 0);
 }
 

@@ -21,7 +21,8 @@
 namespace altorch {
 namespace {
 
-constexpr DType kTypes[] = {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64};
+constexpr DType kTypes[] = {DType::kFloat16, DType::kBFloat16,     DType::kFloat32,
+                            DType::kFloat64, DType::kFloat8E4M3FN, DType::kFloat8E5M2};
 
 // `count` elements of each of `number` parts.
 struct ExactCase {
@@ -165,14 +166,17 @@ template <class Number>
 void expect_exact_sums_and_means_on_device(DType dtype) {
   expect_exact_on_device<Number, false>(dtype, {2, 3, 8, 16});
   expect_exact_on_device<Number, true>(dtype, {2, 3, 8, 16});
-  expect_exact_on_device<typename Number::OfTwo, false>(dtype, {2, 2, 2});
-  expect_exact_on_device<typename Number::OfTwo, true>(dtype, {2, 2, 2});
+  using OfTwo = typename kernels::TwoRankNumber<Number>::Type;
+  expect_exact_on_device<OfTwo, false>(dtype, {2, 2, 2});
+  expect_exact_on_device<OfTwo, true>(dtype, {2, 2, 2});
 }
 TEST(Exact, KernelsForGpusGiveTheSame) {
   expect_exact_sums_and_means_on_device<kernels::ExactFloat16>(DType::kFloat16);
   expect_exact_sums_and_means_on_device<kernels::ExactBFloat16>(DType::kBFloat16);
   expect_exact_sums_and_means_on_device<kernels::ExactFloat32>(DType::kFloat32);
   expect_exact_sums_and_means_on_device<kernels::ExactFloat64>(DType::kFloat64);
+  expect_exact_sums_and_means_on_device<kernels::ExactFloat8E4M3FN>(DType::kFloat8E4M3FN);
+  expect_exact_sums_and_means_on_device<kernels::ExactFloat8E5M2>(DType::kFloat8E5M2);
 }
 
 TEST(Exact, IsRefusedForOtherTypes) {

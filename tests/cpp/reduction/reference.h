@@ -64,6 +64,36 @@ inline std::uint16_t encode_half(DType dtype, double value) {
   return static_cast<std::uint16_t>(sign | std::min(field, infinity));
 }
 
+// The numbers of float8_e4m3fn and float8_e5m2, by the tables of their specification.
+inline double decode_float8(DType dtype, unsigned bits) {
+  const bool is_e4m3 = dtype == DType::kFloat8E4M3FN;
+  const int mantissa_bits = is_e4m3 ? 3 : 2, bias = is_e4m3 ? 7 : 15;
+  const int magnitude = static_cast<int>(bits & 0x7F);
+  const double sign = (bits & 0x80) != 0 ? -1.0 : 1.0;
+  if (magnitude > (is_e4m3 ? 0x7E : 0x7C)) return NAN;
+  if (!is_e4m3 && magnitude == 0x7C) return sign * INFINITY;
+  const int fraction = magnitude % (1 << mantissa_bits), exponent = magnitude >> mantissa_bits;
+  const int significand = exponent == 0 ? fraction : fraction + (1 << mantissa_bits);
+  return sign * std::ldexp(significand, std::max(exponent, 1) - bias - mantissa_bits);
+}
+// To nearest, ties to even, by trying all numbers. e5m2: as if 65536, which is infinity, followed the
+// largest one.
+inline unsigned encode_float8(DType dtype, double value) {
+  const unsigned sign = std::signbit(value) ? 0x80 : 0;
+  if (std::isnan(value)) return 0x7F;
+  const double size = std::min(std::fabs(value), 65536.0);
+  const auto distance = [&](unsigned bits) {
+    return std::fabs(size -
+                     (bits == 0x7C && dtype == DType::kFloat8E5M2 ? 65536.0 : decode_float8(dtype, bits)));
+  };
+  unsigned nearest = 0;
+  for (unsigned bits = 1; bits <= (dtype == DType::kFloat8E4M3FN ? 0x7Eu : 0x7Cu); ++bits) {
+    const double off = distance(bits);
+    if (off < distance(nearest) || (off == distance(nearest) && bits % 2 == 0)) nearest = bits;
+  }
+  return sign | nearest;
+}
+
 template <class T>
 T get(const void* data, std::size_t index) {
   T value;
@@ -163,6 +193,12 @@ inline void combine(DType dtype, ReduceOp op, const void* a, const void* b, void
                                         decode_half(dtype, get<std::uint16_t>(b, i)));
       return put<std::uint16_t>(out, i, encode_half(dtype, static_cast<float>(exact)));
     }
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E5M2:
+      return put<std::uint8_t>(out, i,
+                               static_cast<std::uint8_t>(encode_float8(
+                                   dtype, combine_real(op, decode_float8(dtype, get<std::uint8_t>(a, i)),
+                                                       decode_float8(dtype, get<std::uint8_t>(b, i))))));
     case DType::kFloat32:
       return put<float>(out, i, static_cast<float>(combine_real(op, get<float>(a, i), get<float>(b, i))));
     case DType::kFloat64:
@@ -176,6 +212,8 @@ inline void combine(DType dtype, ReduceOp op, const void* a, const void* b, void
 
 inline bool is_nan_at(DType dtype, const void* data, std::size_t real_index) {
   if (is_half(dtype)) return std::isnan(decode_half(dtype, get<std::uint16_t>(data, real_index)));
+  if (is_reducible_float8(dtype))
+    return std::isnan(decode_float8(dtype, get<std::uint8_t>(data, real_index)));
   if (dtype == DType::kFloat32 || dtype == DType::kComplex64) return std::isnan(get<float>(data, real_index));
   if (dtype == DType::kFloat64 || dtype == DType::kComplex128) {
     return std::isnan(get<double>(data, real_index));

@@ -149,6 +149,10 @@ void reduce_exactly(const Job& job, DType dtype, ReduceOp op) {
       return reduce_numbers<kernels::ExactBFloat16>(job, plain);
     case DType::kFloat32:
       return reduce_numbers<kernels::ExactFloat32>(job, plain);
+    case DType::kFloat8E4M3FN:
+      return reduce_numbers<kernels::ExactFloat8E4M3FN>(job, plain);
+    case DType::kFloat8E5M2:
+      return reduce_numbers<kernels::ExactFloat8E5M2>(job, plain);
     default:
       return reduce_numbers<kernels::ExactFloat64>(job, plain);
   }
@@ -191,7 +195,9 @@ void reduce_any(const Job& job, DType dtype, ReduceOp op) {
     case DType::kComplex128:
       return reduce_numbers<kernels::Complex<double>>(job, op);
     case DType::kFloat8E4M3FN:
+      return run_blocks<kernels::Float8E4M3FN, false>(job, op);
     case DType::kFloat8E5M2:
+      return run_blocks<kernels::Float8E5M2, false>(job, op);
     case DType::kFloat8E4M3FNUZ:
     case DType::kFloat8E5M2FNUZ:
     case DType::kFloat8E8M0FNU:
