@@ -25,7 +25,7 @@ LINT_STAMP := $(VENV)/.lint-ready
 # Ranks of the conformance tests compute, so a worker for each core; most other tests wait. 12 workers at most.
 pytest_on = $(BIN)/python -m pytest -n $(or $(PYTEST_WORKERS),$(shell echo $$(($(1) < 12 ? $(1) : 12)))) --dist worksteal $(PYTEST_ARGS)
 
-.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-frameworks test-vllm test-launchers test-gpu test-gpu-cpp drill endurance build lint format docs docs-serve bench sanitize sanitize-gpu fuzz clean distclean prerequisites
+.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-frameworks test-vllm test-launchers test-gpu test-gpu-cpp drill endurance build lint format docs docs-serve docs-version bench sanitize sanitize-gpu fuzz clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -42,6 +42,7 @@ help:
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
 	@echo 'make format    ruff format, clang-format'
 	@echo 'make docs      the documentation site, in build/site; make docs-serve: the same on a local port, built again at each change'
+	@echo 'make docs-version  commit the site of DOCS_VERSION, beside those of other versions, to the branch gh-pages'
 	@echo 'make sanitize  C++ tests under the address and undefined-behaviour sanitizers, then under the thread sanitizer;'
 	@echo '               SANITIZER=address|thread|undefined|address,undefined runs one'
 	@echo 'make sanitize-gpu  C++ tests of the GPU kernels, under compute-sanitizer'
@@ -259,7 +260,9 @@ DOCS_VENV ?= build/docs-venv
 DOCS_STAMP := $(DOCS_VENV)/.ready
 DOCS_PYTHON = $(if $(USE_SYSTEM),$(PYTHON),$(DOCS_VENV)/bin/python)
 # Material names its successor at each build: docs/dependencies.md has it.
-MKDOCS = NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(DOCS_VENV)/bin:$$PATH" $(DOCS_PYTHON) -m mkdocs
+WITH_DOCS_TOOLS = NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(DOCS_VENV)/bin:$$PATH"
+MKDOCS = $(WITH_DOCS_TOOLS) $(DOCS_PYTHON) -m mkdocs
+MIKE = $(WITH_DOCS_TOOLS) mike
 $(DOCS_STAMP): cmake/docs_tools.txt
 	@echo 'make docs: installing the tools of cmake/docs_tools.txt into $(DOCS_VENV)'
 	@$(PYTHON) -m venv $(DOCS_VENV)
@@ -272,6 +275,14 @@ docs: $(if $(USE_SYSTEM),,$(DOCS_STAMP))
 
 docs-serve: $(if $(USE_SYSTEM),,$(DOCS_STAMP))
 	@$(MKDOCS) serve
+
+# The branch is that of this checkout: nothing is pushed. A patch release replaces the site of its minor.
+DOCS_VERSION ?= $(shell sed -n 's/^__version__ = "\([0-9]*\.[0-9]*\).*/\1/p' python/altorch/_version.py)
+DOCS_BRANCH ?= gh-pages
+docs-version: docs
+	@$(MIKE) deploy --branch $(DOCS_BRANCH) --update-aliases $(DOCS_VERSION) latest
+	@$(MIKE) set-default --branch $(DOCS_BRANCH) latest
+	@echo 'make docs-version: $(DOCS_VERSION) is on the branch $(DOCS_BRANCH), as "latest"'
 
 bench: build
 	$(BIN)/python -m benchmarks.run_all
