@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""altorch as a backend of ray.util.collective, for CPU tensors and arrays of actors.
+"""A backend of ray.util.collective: groups of Ray actors communicate CPU tensors and NumPy arrays over altorch.
 
-In the driver and in each actor:
+Register it in the driver and in each actor, then name it when the group is made:
 
     import ray_altorch
     ray_altorch.register()
     collective.init_collective_group(world_size, rank, backend="AL", group_name="replicas")
 
-Each group is one of `altorch.make_backend()`. Rank 0 of it has the store, whose address Ray's key-value store holds.
+`altorch.make_backend()` makes each group. The ranks exchange addresses in a TCPStore, which rank 0 hosts. Rank 0
+publishes the address of the store in Ray's key-value store until all ranks have connected.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ray.util.collective.types import ReduceOp
 import altorch
 
 RENDEZVOUS_SECONDS = 60
-OPS = {
+REDUCE_OPS = {
     ReduceOp.SUM: dist.ReduceOp.SUM,
     ReduceOp.PRODUCT: dist.ReduceOp.PRODUCT,
     ReduceOp.MIN: dist.ReduceOp.MIN,
@@ -35,39 +36,54 @@ OPS = {
 
 
 def register() -> None:
-    """Makes "AL" known to this process; Ray wants that of the driver and of each actor."""
+    """Registers "AL" in this process. Ray requires this of the driver and of each actor."""
     if not _global_registry.is_registered("AL"):
         register_collective_backend("AL", AlGroup)
 
 
-def _store(world_size: int, rank: int, name: str) -> dist.Store:
-    key = f"altorch_group_{name}"
-    if rank == 0:
-        address = ray.util.get_node_ip_address()
-        store = dist.TCPStore(address, 0, world_size, is_master=True, wait_for_workers=False)
-        _internal_kv_put(key, f"{address} {store.port}", overwrite=True)
-        return store
-    end = time.monotonic() + RENDEZVOUS_SECONDS
-    while (value := _internal_kv_get(key)) is None:
-        if time.monotonic() > end:
-            raise TimeoutError(f"rank 0 of the collective group {name!r} did not come")
+def _address_key(group_name: str) -> str:
+    return f"altorch_group_{group_name}"
+
+
+def _host_store(world_size: int, group_name: str) -> dist.Store:
+    address = ray.util.get_node_ip_address()
+    store = dist.TCPStore(address, 0, world_size, is_master=True, wait_for_workers=False)
+    _internal_kv_put(_address_key(group_name), f"{address} {store.port}", overwrite=True)
+    return store
+
+
+def _connect_to_store(world_size: int, rank: int, group_name: str) -> dist.Store:
+    deadline = time.monotonic() + RENDEZVOUS_SECONDS
+    while (value := _internal_kv_get(_address_key(group_name))) is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"altorch: group {group_name!r}: rank {rank} of {world_size}: init_collective_group: rank 0 has not "
+                f"published its address within {RENDEZVOUS_SECONDS} s; check that an actor calls "
+                "init_collective_group with rank 0 and this group name, and look for an error in its log"
+            )
         time.sleep(0.05)
     address, port = value.decode().split()
     return dist.TCPStore(address, int(port), world_size, is_master=False)
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
-    """Ray passes one tensor or array in a list; an array and its tensor have the same memory."""
-    return [torch.as_tensor(each) for each in values]
+    """Tensors that share memory with the values. Ray passes one tensor or array in a list."""
+    return [torch.as_tensor(value) for value in values]
 
 
 class AlGroup(BaseGroup):
+    """A group of ray.util.collective. Every call returns when it has completed on this rank."""
+
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)
-        self._kept = _store(world_size, rank, group_name)
-        self._backend = altorch.make_backend(self._kept, rank, world_size, name=group_name)
-        if rank == 0:  # all ranks have the address now
-            _internal_kv_del(f"altorch_group_{group_name}")
+        # Rank 0 hosts the store, so the store lives as long as the group.
+        if rank == 0:
+            self._store = _host_store(world_size, group_name)
+        else:
+            self._store = _connect_to_store(world_size, rank, group_name)
+        self._backend = altorch.make_backend(self._store, rank, world_size, name=group_name)
+        if rank == 0:  # make_backend() returns after all ranks have connected
+            _internal_kv_del(_address_key(group_name))
 
     @classmethod
     def backend(cls) -> str:
@@ -82,7 +98,7 @@ class AlGroup(BaseGroup):
 
     def allreduce(self, tensor: Any, allreduce_options: Any) -> None:
         options = dist.AllreduceOptions()
-        options.reduceOp = OPS[allreduce_options.reduceOp]
+        options.reduceOp = REDUCE_OPS[allreduce_options.reduceOp]
         self._backend.allreduce(_tensors(tensor), options).wait()
 
     def barrier(self, barrier_options: Any = None) -> None:
@@ -90,14 +106,16 @@ class AlGroup(BaseGroup):
 
     def reduce(self, tensor: Any, reduce_options: Any) -> None:
         options = dist.ReduceOptions()
-        options.reduceOp, options.rootRank = OPS[reduce_options.reduceOp], reduce_options.root_rank
+        options.reduceOp = REDUCE_OPS[reduce_options.reduceOp]
+        options.rootRank = reduce_options.root_rank
         values = _tensors(tensor)
-        if self.rank != options.rootRank:  # whose tensors stay as they are
-            values = [each.clone() for each in values]
+        if self.rank != options.rootRank:  # Ray leaves the tensors of the other ranks as they are
+            values = [value.clone() for value in values]
         self._backend.reduce(values, options).wait()
 
     def allgather(self, tensor_list: Any, tensor: Any, allgather_options: Any) -> None:
-        self._backend.allgather([_tensors(each) for each in tensor_list], _tensors(tensor)).wait()
+        outputs = [_tensors(each) for each in tensor_list]
+        self._backend.allgather(outputs, _tensors(tensor)).wait()
 
     def broadcast(self, tensor: Any, broadcast_options: Any) -> None:
         options = dist.BroadcastOptions()
@@ -106,10 +124,9 @@ class AlGroup(BaseGroup):
 
     def reducescatter(self, tensor: Any, tensor_list: Any, reducescatter_options: Any) -> None:
         options = dist.ReduceScatterOptions()
-        options.reduceOp = OPS[reducescatter_options.reduceOp]
-        self._backend.reduce_scatter(
-            _tensors(tensor), [_tensors(each) for each in tensor_list], options
-        ).wait()
+        options.reduceOp = REDUCE_OPS[reducescatter_options.reduceOp]
+        inputs = [_tensors(each) for each in tensor_list]
+        self._backend.reduce_scatter(_tensors(tensor), inputs, options).wait()
 
     def send(self, tensor: Any, send_options: Any) -> None:
         self._backend.send(_tensors(tensor), send_options.dst_rank, 0).wait()

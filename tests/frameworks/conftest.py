@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.ranks.launch import clean_environment, free_port
 
 HERE = Path(__file__).resolve().parent
-DEADLINE = 300  # of a program on all ranks, seconds
+PROGRAM_TIMEOUT = 300  # seconds, of a program on all ranks
+EXIT_GRACE = 2  # seconds for the other ranks to report, after one has failed
 TIMES = pytest.StashKey[list[dict[str, Any]]]()
 
 # What a program gets from its environment, by the column of the table.
@@ -45,57 +46,94 @@ ON_GPUS = {
 }
 
 
+class Rank(NamedTuple):
+    """A process that runs the program. `side`: the backend it runs over; "only" where there is no other."""
+
+    side: str
+    number: int
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def failed(self) -> bool:
+        """Ended with an error of its own: a negative code is that of a signal, such as the kill at the end."""
+        return self.process.returncode > 0
+
+    def output(self) -> str:
+        return self.log.read_text()
+
+
 def run_sides(program: str, sides: dict[str, dict[str, str]], size: int = 2) -> dict[str, Any]:
-    """What rank 0 of each side printed last; fails with what all ranks said, if one of them failed."""
+    """The figures that rank 0 of each side printed. Fails with the output of failed ranks, if there are any.
+
+    `sides`: environment variables by name of the side. All sides run at the same time.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        ranks, said = [], {}
-        for side, variables in sides.items():
-            env = {
-                "WORLD_SIZE": str(size),
-                "LOCAL_WORLD_SIZE": str(size),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(free_port()),
-                "TORCHELASTIC_RUN_ID": "frameworks",
-                "OMP_NUM_THREADS": "1",
-                "HF_HUB_OFFLINE": "1",
-                "SIDE": side,
-            } | variables
-            for rank in range(size):
-                work, text = Path(folder, f"{side}{rank}"), Path(folder, f"{side}{rank}.txt")
-                work.mkdir()
-                said[side, rank] = text
-                env |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-                environment = clean_environment(env)
-                environment["PYTHONPATH"] = f"{HERE}:{environment.get('PYTHONPATH', '')}".rstrip(":")
-                with text.open("w") as output:
-                    ranks.append(
-                        subprocess.Popen(
-                            [sys.executable, "-c", program],
-                            env=environment,
-                            stdout=output,
-                            stderr=subprocess.STDOUT,
-                            cwd=work,
-                        )
-                    )
-        end = time.monotonic() + DEADLINE
+        ranks: list[Rank] = []
         try:
-            while any(rank.poll() is None for rank in ranks):
-                if any(rank.poll() for rank in ranks) or time.monotonic() > end:
-                    time.sleep(2)  # for the last words of the other ranks
-                    break
-                time.sleep(0.02)
+            for side, variables in sides.items():
+                ranks += start_side(program, side, variables, size, Path(folder))
+            wait_for_exit(ranks)
         finally:
-            for each in ranks:
-                each.kill()
-                each.wait()
-        codes = [rank.returncode for rank in ranks]
-        if any(codes):
-            failed = [each for each, code in zip(said, codes, strict=True) if code and code > 0] or list(said)
-            texts = [
-                f"--- {side}, rank {rank}\n{said[side, rank].read_text()[-3000:]}" for side, rank in failed
-            ]
-            pytest.fail(f"exit codes {codes}\n" + "\n".join(texts[:3]), pytrace=False)
-        return {side: json.loads(last_figures(said[side, 0].read_text())) for side in sides}
+            for rank in ranks:
+                rank.process.kill()
+                rank.process.wait()
+        fail_with_output(ranks)
+        return {rank.side: json.loads(last_figures(rank.output())) for rank in ranks if rank.number == 0}
+
+
+def start_side(program: str, side: str, variables: dict[str, str], size: int, folder: Path) -> Iterator[Rank]:
+    shared = {
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "TORCHELASTIC_RUN_ID": "frameworks",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "SIDE": side,
+    }
+    for number in range(size):
+        env = clean_environment(shared | variables | {"RANK": str(number), "LOCAL_RANK": str(number)})
+        env["PYTHONPATH"] = f"{HERE}:{env.get('PYTHONPATH', '')}".rstrip(":")
+        work, log = folder / f"{side}{number}", folder / f"{side}{number}.txt"
+        work.mkdir()
+        with log.open("w") as output:
+            command = [sys.executable, "-c", program]
+            process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT, cwd=work)
+        yield Rank(side, number, process, log)
+
+
+def wait_for_exit(ranks: list[Rank]) -> None:
+    """Returns when all ranks have ended, soon after one has failed, or after PROGRAM_TIMEOUT."""
+    deadline = time.monotonic() + PROGRAM_TIMEOUT
+    while any(rank.process.poll() is None for rank in ranks):
+        if any(rank.process.poll() for rank in ranks) or time.monotonic() > deadline:
+            time.sleep(EXIT_GRACE)
+            return
+        time.sleep(0.02)
+
+
+def fail_with_output(ranks: list[Rank]) -> None:
+    """Fails the test if a rank ended with another code than 0."""
+    codes = [rank.process.returncode for rank in ranks]
+    if not any(codes):
+        return
+    shown = [rank for rank in ranks if rank.failed()] or ranks
+    texts = [f"--- {rank.side}, rank {rank.number}\n{rank.output()[-3000:]}" for rank in shown[:3]]
+    pytest.fail(f"exit codes {codes}\n" + "\n".join(texts), pytrace=False)
+
+
+def run_in_turns(
+    program: str, sides: dict[str, dict[str, str]], size: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of each side, and the step times of each; none if the program calls no `time_steps`."""
+    with tempfile.TemporaryDirectory() as turns:
+        with_turns = {side: variables | {"TURNS": turns} for side, variables in sides.items()}
+        figures = run_sides(program, with_turns, size)
+        files = {side: Path(turns, f"times-{side}") for side in sides}
+        if not all(file.exists() for file in files.values()):
+            return figures, {}
+        return figures, {side: json.loads(file.read_text()) for side, file in files.items()}
 
 
 def last_figures(text: str) -> str:
@@ -147,22 +185,17 @@ def compare(request: pytest.FixtureRequest) -> Callable[..., Any]:
         sides = {side: (ON_GPUS if cuda else OVER)[side] | more for side in ("al", other)}
         if not al:
             sides["al"] = OVER["served"] | more
-        with tempfile.TemporaryDirectory() as turns:
-            for each in sides.values():
-                each["TURNS"] = turns
-            said = run_sides(program, sides, size)
-            times = {side: Path(turns, f"times-{side}") for side in sides}
-            if all(each.exists() for each in times.values()):
-                row = {side: json.loads(each.read_text()) for side, each in times.items()}
-                request.config.stash[TIMES].append({"name": name, "ranks": workers or size, "seconds": row})
+        figures, seconds = run_in_turns(program, sides, size)
+        if seconds:
+            request.config.stash[TIMES].append({"name": name, "ranks": workers or size, "seconds": seconds})
         if al and not cuda:
-            said |= run_sides(program, {"served": OVER["served"] | more}, size)
-        theirs = said[other]
-        assert not theirs.pop("by").startswith("altorch")
-        for side in said.keys() - {other}:
-            assert said[side].pop("by") == "altorch._C", side
-            assert dict(flat(said[side])) == pytest.approx(dict(flat(theirs)), rel=rel, abs=rel), side
-        return theirs
+            figures |= run_sides(program, {"served": OVER["served"] | more}, size)
+        expected = figures[other]
+        assert not expected.pop("by").startswith("altorch")
+        for side in figures.keys() - {other}:
+            assert figures[side].pop("by") == "altorch._C", side
+            assert dict(flat(figures[side])) == pytest.approx(dict(flat(expected)), rel=rel, abs=rel), side
+        return expected
 
     return run
 
@@ -173,6 +206,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TIMES] = []
+    config.addinivalue_line("markers", "gpu: needs two GPUs; skipped, with the reason, where there are fewer")
 
 
 def machine() -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-TURNS, STEPS, PATIENCE = 5, 10, 240
+TURNS, STEPS = 5, 10
+TURN_TIMEOUT = 240  # seconds to wait for the ranks over the other backend
 DEVICE = os.environ.get("DEVICE", "cpu")
 SIDES = ("al", "gloo") if DEVICE == "cpu" else ("al", "nccl")
 
@@ -75,8 +76,8 @@ def time_steps(step: Callable[[], Any]) -> None:
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TURN_TIMEOUT
     while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError("the ranks over the other backend did not take their turn")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the ranks over the other backend took no turn within {TURN_TIMEOUT} s")
         time.sleep(0.002)
