@@ -50,7 +50,7 @@ store.set(f"left{rank}", "1")
 if rank == 0:
     store.wait([f"left{each}" for each in range(size)])
     print()
-    print(json.dumps(sums))
+    print(json.dumps({"sums": sums}))
 """
 
 
