@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from torch.distributed import Backend, ProcessGroup, Store
 
     from altorch._C import Options, Window
+    from altorch.token_switch import TokenSwitch
 
 __all__ = [
     "Options",
     "StatsRow",
+    "TokenSwitch",
     "Window",
     "__version__",
     "empty",
@@ -57,6 +59,10 @@ def __getattr__(name: str) -> Any:
         from altorch._extension import extension
 
         return extension() if name == "_C" else getattr(extension(), name)
+    if name == "TokenSwitch":
+        from altorch import token_switch
+
+        return token_switch.TokenSwitch
     raise AttributeError(f"module 'altorch' has no attribute '{name}'")
 
 

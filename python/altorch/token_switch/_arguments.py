@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a caller may pass. What is wrong with indices goes into a header, so that all ranks raise the same sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from altorch.token_switch._routing import CAPACITY, COLUMNS, EXPERTS, MOST, PROBLEM, TOKENS, Handle, Place
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+LAYOUTS = ("expert_major", "flat")
+FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+# Of a header's problem.
+PROBLEMS = {
+    1: "passed topk_idx of another type; it must be int32 or int64",
+    2: "passed topk_idx of another shape; it must have two dimensions, [tokens, experts of a token], and a column",
+    3: "passed topk_idx with {tokens} rows, more than max_dispatch_tokens_per_rank = {most}; raise that, or dispatch "
+    "in parts",
+    4: "passed per_expert_token_counts that cannot take the counts; it must be a contiguous int32 vector, on the "
+    "device of topk_idx, with an element for each of the {local} local experts",
+    5: f"asked for another layout; it must be one of {', '.join(LAYOUTS)}",
+    6: "asked for the flat layout of a switch with a capacity, which expert_major alone has",
+}
+
+
+def names_of(group: ProcessGroup) -> list[int]:
+    """The ranks as errors name them: those of the whole world."""
+    return list(dist.get_process_group_ranks(group))
+
+
+def problem_of(indices: Tensor, counts: Tensor | None, layout: str, place: Place) -> int:
+    """A number of PROBLEMS, or 0."""
+    if indices.dtype not in (torch.int32, torch.int64):
+        return 1
+    if indices.dim() != 2 or indices.shape[1] == 0:
+        return 2
+    if len(indices) > place.most:
+        return 3
+    if counts is not None and (
+        counts.dtype != torch.int32
+        or counts.dim() != 1
+        or len(counts) < place.local
+        or counts.device != indices.device
+        or not counts.is_contiguous()
+    ):
+        return 4
+    if layout not in LAYOUTS:
+        return 5
+    return 6 if layout == "flat" and place.capacity else 0
+
+
+def check_headers(headers: Sequence[Sequence[int]], ranks: Sequence[int], names: Sequence[int]) -> None:
+    """Raises ValueError for what a rank has passed, and where ranks differ."""
+    for rank, header in zip(ranks, headers, strict=True):
+        if header[PROBLEM]:
+            told = PROBLEMS[header[PROBLEM]].format(
+                tokens=header[TOKENS], most=header[MOST], local=header[EXPERTS] // len(names)
+            )
+            raise ValueError(f"altorch.TokenSwitch: rank {names[rank]} {told}")
+    for what, word in (
+        ("max_dispatch_tokens_per_rank", MOST),
+        ("num_experts", EXPERTS),
+        ("capacity", CAPACITY),
+        ("experts of a token (columns of topk_idx)", COLUMNS),
+    ):
+        for rank, header in zip(ranks, headers, strict=True):
+            if header[word] != headers[0][word]:
+                raise ValueError(
+                    f"altorch.TokenSwitch: rank {names[rank]} has {header[word]} {what}, and rank {names[ranks[0]]} "
+                    f"has {headers[0][word]}; all ranks must pass the same"
+                )
+
+
+def check_dispatch(
+    handle: Handle, count: int, tokens: Tensor, weights: Tensor, scales: Tensor | None
+) -> None:
+    """Local: the peers are not told."""
+    if tokens.dim() != 2 or len(tokens) != count:
+        raise ValueError(
+            f"altorch.TokenSwitch.dispatch: tokens of shape {tuple(tokens.shape)} for a routing of {count} tokens; "
+            "they must be [tokens, width]"
+        )
+    if tokens.dtype not in FLOATING + FP8:
+        raise ValueError(
+            f"altorch.TokenSwitch.dispatch: tokens of {tokens.dtype}; they must be one of "
+            f"{', '.join(str(dtype) for dtype in FLOATING + FP8)}"
+        )
+    if weights.dtype != torch.float32 or tuple(weights.shape) != (count, handle.columns):
+        raise ValueError(
+            f"altorch.TokenSwitch.dispatch: topk_weights of {weights.dtype}, {tuple(weights.shape)}; they must be "
+            f"float32, {(count, handle.columns)}"
+        )
+    if scales is not None and (scales.dim() != 2 or len(scales) != count):
+        raise ValueError(
+            f"altorch.TokenSwitch.dispatch: scales of shape {tuple(scales.shape)}; they must be [{count}, scales of a "
+            "token]"
+        )
+    for name, tensor in (("tokens", tokens), ("topk_weights", weights), ("scales", scales)):
+        if tensor is not None and tensor.device != handle.gathered.device:
+            raise ValueError(
+                f"altorch.TokenSwitch.dispatch: {name} on {tensor.device}, topk_idx on {handle.gathered.device}"
+            )
+
+
+def check_combine(handle: Handle, expert_tokens: Tensor) -> None:
+    """Local: the peers are not told."""
+    if expert_tokens.dim() != 2 or expert_tokens.dtype not in FLOATING:
+        raise ValueError(
+            f"altorch.TokenSwitch.combine: expert_tokens of {expert_tokens.dtype}, {tuple(expert_tokens.shape)}; they "
+            f"must be [rows, width] of {', '.join(str(dtype) for dtype in FLOATING)}"
+        )
+    if expert_tokens.device != handle.gathered.device:
+        raise ValueError(
+            f"altorch.TokenSwitch.combine: expert_tokens on {expert_tokens.device}, topk_idx on "
+            f"{handle.gathered.device}"
+        )
+    place = handle.place
+    wanted = place.local * place.capacity if place.capacity else handle.received
+    if wanted is not None and len(expert_tokens) < wanted:
+        raise ValueError(
+            f"altorch.TokenSwitch.combine: {len(expert_tokens)} rows, and dispatch has given {wanted} that are used"
+        )

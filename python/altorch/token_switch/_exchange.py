@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The all_gather of the indices of all ranks. All ranks see the same headers, so all of them raise the same error."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from altorch.token_switch import _arguments, _host, _reference
+from altorch.token_switch._routing import (
+    COUNTS,
+    FIRST_BAD,
+    HEADER,
+    NONE_BAD,
+    RECEIVED,
+    TOKENS,
+    Handle,
+    Place,
+)
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+def local_steps(tensor: Tensor) -> ModuleType:
+    """The module whose functions carry out the local steps."""
+    if not tensor.is_cuda:
+        return _host
+    try:
+        from altorch.token_switch import _kernels
+    except ImportError:  # a torch without Triton
+        return _reference
+    return _kernels
+
+
+def capturing(tensor: Tensor) -> bool:
+    return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def exchange(
+    indices: Tensor, problem: int, place: Place, group: ProcessGroup, columns: int, flat: bool
+) -> Handle:
+    """The handle of a routing. `columns`: what the ranks last agreed on, 0 at first.
+
+    The columns of all ranks must be known before their indices can be gathered. So the call that finds other ones than
+    the last call gathers twice.
+    """
+    tokens, given = (indices.shape[0], indices.shape[1]) if indices.dim() == 2 else (0, 0)
+    header = [problem, tokens, given, place.most, place.experts, place.capacity, 0, 0]
+    if capturing(indices):
+        _arguments.check_headers([header], [group.rank()], _arguments.names_of(group))
+        columns = given
+    steps = local_steps(indices)
+    sent = tokens if given == columns and not problem else 0
+    packed = steps.pack(indices, header, sent, place, columns)
+    gathered = packed.new_empty(place.ranks * len(packed))
+    dist.all_gather_into_tensor(gathered, packed, group=group)
+    gathered = gathered.view(place.ranks, -1)
+    if capturing(indices):
+        slots, summary = steps.find_slots(gathered, place, columns, flat)
+        return Handle(place, gathered, slots, summary, columns, place.most, None, flat)
+    slots, summary = None, None
+    if columns:
+        slots, summary = steps.find_slots(gathered, place, columns, flat)
+        words = summary.tolist()
+        headers = words[COUNTS + place.local :]
+    else:
+        words, headers = [], gathered.reshape(-1).tolist()
+    rows_of = [headers[at : at + HEADER] for at in range(0, len(headers), HEADER)]
+    _arguments.check_headers(rows_of, list(range(place.ranks)), _arguments.names_of(group))
+    if given != columns:
+        return exchange(indices, problem, place, group, given, flat)
+    if words[FIRST_BAD] != NONE_BAD:
+        _raise_out_of_range(gathered, words[FIRST_BAD], place, columns, group)
+    most_rows = max(row[TOKENS] for row in rows_of)
+    return Handle(place, gathered, slots, summary, columns, most_rows, words[RECEIVED], flat)  # type: ignore[arg-type]
+
+
+def _raise_out_of_range(gathered: Tensor, entry: int, place: Place, columns: int, group: Any) -> None:
+    rank, within = divmod(entry, place.most * columns)
+    index = int(gathered[rank, HEADER + within])
+    raise ValueError(
+        f"altorch.TokenSwitch: rank {_arguments.names_of(group)[rank]} routes its token {within // columns} to expert "
+        f"{index} (column {within % columns} of topk_idx); experts are 0 to {place.experts - 1}, and -1 is none"
+    )
+
+
+def received_by_rank(handle: Handle) -> list[int]:
+    """How many rows each rank receives of what is not dropped; waits for a GPU."""
+    place = handle.place
+    indices = handle.indices
+    valid = (indices >= 0) & (indices < place.experts)
+    owner = torch.where(valid, indices // place.local, place.ranks)
+    return [
+        int(count)
+        for count in torch.stack(
+            [
+                (owner == rank).any(2).sum() if handle.flat else (owner == rank).sum()
+                for rank in range(place.ranks)
+            ]
+        ).tolist()
+    ]

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""altorch.TokenSwitch on CUDA tensors: as on CPUs, with and without Triton, in graphs that other routings replay."""
+
+from __future__ import annotations
+
+import pytest
+import token_switch_kernels
+import torch
+import torch.distributed as dist
+from harness import on_ranks
+from test_cuda import can_be_captured, device
+from test_token_switch import ROUTINGS, TYPES, WIDTH, Case, check
+
+import altorch
+
+pytestmark = pytest.mark.gpu
+
+
+def without_triton(steps, monkeypatch):
+    if steps == "torch":
+        from altorch.token_switch import _exchange, _reference, _switch
+
+        for module in (_exchange, _switch):
+            monkeypatch.setattr(module, "local_steps", lambda tensor: _reference)
+    else:
+        pytest.importorskip("triton")
+
+
+@on_ranks(1, 2)
+@pytest.mark.parametrize("steps", ["triton", "torch"])
+@pytest.mark.parametrize("layout", ["expert_major", "flat"])
+def test_routings(world, layout, steps):
+    here = device(world)
+    with pytest.MonkeyPatch.context() as patch:
+        without_triton(steps, patch)
+        experts = 4 * world.size
+        switch = altorch.TokenSwitch(num_experts=experts, max_dispatch_tokens_per_rank=16)
+        for name in ROUTINGS:
+            world.case = name
+            case = Case(world, name, experts, layout=layout)
+            check(world, switch, case, layout, device=here)
+            if steps == "torch":
+                check(world, switch, case, layout, room=80, device=here)
+        for dtype in TYPES:
+            world.case = str(dtype)
+            check(world, switch, Case(world, "random", experts, dtype, layout=layout), layout, 80, here)
+
+
+@on_ranks(2)
+@pytest.mark.parametrize("steps", ["triton", "torch"])
+def test_capacity(world, steps):
+    here = device(world)
+    with pytest.MonkeyPatch.context() as patch:
+        without_triton(steps, patch)
+        switch = altorch.TokenSwitch(num_experts=4, max_dispatch_tokens_per_rank=9, capacity=3)
+        for name in ("random", "one_expert", "none"):
+            world.case = name
+            check(world, switch, Case(world, name, 4, capacity=3), "expert_major", 6, here)
+
+
+def graph_of(switch, layout, room, tokens, indices, weights, counts):
+    """A captured layer, whose experts multiply by the weights, or by the number of the rank in the flat layout."""
+
+    def layer():
+        routing = switch.create_routing(indices, counts, layout=layout)
+        rows, got, experts = switch.dispatch(routing, tokens, weights, room)
+        made = rows * (got[:, None] if experts is None else got.sum(1, keepdim=True))
+        return rows, got, switch.combine(routing, made)
+
+    layer()
+    torch.cuda.synchronize()
+    dist.barrier()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = layer()
+    return graph, results
+
+
+@on_ranks(2)
+@pytest.mark.parametrize("steps", ["triton", "torch"])
+@pytest.mark.parametrize("layout", ["expert_major", "flat", "capacity"])
+def test_a_graph_takes_other_routings(world, layout, steps):
+    here, rank, room = device(world), world.rank, 40
+    if not can_be_captured(world):
+        pytest.skip("ranks share a GPU, on which no kernel can wait for another")
+    capacity = 0 if layout != "capacity" else 3
+    layout = "expert_major" if capacity else layout
+    with pytest.MonkeyPatch.context() as patch:
+        without_triton(steps, patch)
+        switch = altorch.TokenSwitch(num_experts=4, max_dispatch_tokens_per_rank=8, capacity=capacity or None)
+        room = 2 * capacity or room
+        tokens = torch.zeros(5 - rank, WIDTH, device=here)
+        indices = torch.zeros(5 - rank, 2, dtype=torch.int64, device=here)
+        weights = torch.zeros(5 - rank, 2, device=here)
+        counts = torch.zeros(2, dtype=torch.int32, device=here)
+        graph, (rows, got, total) = graph_of(switch, layout, room, tokens, indices, weights, counts)
+        for turn in range(4):
+            world.case = f"turn {turn}"
+            if turn == 3:  # out of range: dropped
+                indices.fill_(9)
+                graph.replay()
+                torch.cuda.synchronize()
+                assert not rows.any() and not total.any() and not counts.any()
+                continue
+            draw = lambda experts, shape, g: torch.randint(-1, experts, shape, generator=g)  # noqa: E731
+            ROUTINGS["graph"] = (lambda each: 5 - each, 2, draw)
+            case = Case(world, "graph", 4, layout=layout, capacity=capacity)
+            del ROUTINGS["graph"]
+            for to, source in ((tokens, case.tokens), (indices, case.indices), (weights, case.weights)):
+                to.copy_(source[rank])
+            graph.replay()
+            torch.cuda.synchronize()
+            used = len(case.received[rank].rows)
+            assert counts.tolist() == case.received[rank].counts
+            assert rows[:used].cpu().equal(case.rows(rank)) and not rows[used:].any() and not got[used:].any()
+            made = []
+            for each in range(2):
+                share = torch.from_numpy(case.received[each].weights).float()
+                share = share if layout == "flat" else share[:, None]
+                made.append(case.rows(each) * share.sum(1, keepdim=True))
+            torch.testing.assert_close(total.cpu().double(), case.sums(rank, made), rtol=1e-5, atol=1e-5)
+
+
+@on_ranks(2)
+def test_gradients(world):
+    here = device(world)
+    switch = altorch.TokenSwitch(num_experts=2, max_dispatch_tokens_per_rank=8)
+    tokens = torch.randn(6, WIDTH, device=here, requires_grad=True)
+    indices = torch.tensor([[0, 1], [1, 1], [0, -1]] * 2, device=here)
+    routing = switch.create_routing(indices)
+    rows, weights, _ = switch.dispatch(routing, tokens, torch.ones(6, 2, device=here))
+    total = switch.combine(routing, 3 * rows * weights[:, None])
+    times = (indices >= 0).sum(1, keepdim=True)
+    torch.testing.assert_close(total, 3 * times * tokens)
+    total.sum().backward()
+    torch.testing.assert_close(tokens.grad, (3.0 * times).expand_as(tokens))
+
+
+@on_ranks(2)
+def test_fp8(world):
+    here = device(world)
+    switch = altorch.TokenSwitch(num_experts=2, max_dispatch_tokens_per_rank=8)
+    tokens = torch.randn(6, 256, device=here).to(torch.float8_e4m3fn)
+    scales = torch.rand(6, 2, device=here)
+    routing = switch.create_routing(torch.full((6, 1), world.rank, device=here))
+    rows, _, _, got = switch.dispatch(routing, tokens, torch.ones(6, 1, device=here), scales=scales)
+    assert rows.dtype == tokens.dtype and rows.float().equal(tokens.float()) and got.equal(scales)
+
+
+@on_ranks(2)
+def test_an_index_out_of_range(world):
+    here = device(world)
+    switch = altorch.TokenSwitch(num_experts=4, max_dispatch_tokens_per_rank=8)
+    bad = torch.tensor([[0, 1], [3, 4 if world.rank else 2]], device=here)
+    with pytest.raises(ValueError, match="rank 1 routes its token 1 to expert 4"):
+        switch.create_routing(bad)
+    check(world, switch, Case(world, "random", 4), "expert_major", device=here)
+
+
+def test_kernels_beside_torch(capsys):
+    pytest.importorskip("triton")
+    token_switch_kernels.main()
+    assert "the same" in capsys.readouterr().out
