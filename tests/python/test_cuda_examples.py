@@ -29,7 +29,7 @@ def test_jacobi_is_the_same_on_any_number_of_ranks(size):
         assert "largest difference from one process: 0.0e+00" in said and "messages / window" in said
 
 
-def test_tokens_reach_their_experts_by_windows_as_by_all_to_all():
+def test_tokens_reach_their_experts_in_three_ways():
     for ranks in (2, 3):
         said = run("moe", "--width", "33", "--tokens", "1,5,40", "--times", "2", ranks=ranks)
         assert "the same results" in said and said.count("tokens: all_to_all") == 3

@@ -182,7 +182,7 @@ def test_the_example_of_the_page_about_windows(tmp_path):
     assert ends == [("", 0)] * 3
 
 
-def test_tokens_reach_their_experts_by_windows_as_by_all_to_all():
+def test_tokens_reach_their_experts_in_three_ways():
     if backend_under_test() != "al":
         pytest.skip("only altorch has windows for CPU tensors")
     path = str(REPOSITORY / "examples" / "moe.py")
