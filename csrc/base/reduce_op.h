@@ -78,8 +78,8 @@ inline constexpr int kMostExactRanks = 8192;
 // Whether `op` rounds once, so that one step must see all values.
 constexpr bool is_exact(ReduceOp op) { return kReduceOps[op].of_numbers == BinaryOp::kExactSum; }
 
-// SUM and AVG of float8 are always exact and rounded once: its 2 or 3 bits of mantissa are too few to
-// round at each step.
+// SUM and AVG of float8 are always exact and rounded once: its 2 or 3 bits of mantissa are too few
+// to round at each step.
 constexpr ReduceOp rounded_once(ReduceOp op, DType dtype) {
   if (!is_float8(dtype)) return op;
   return op == ReduceOp::kSum ? ReduceOp::kExactSum : op == ReduceOp::kAvg ? ReduceOp::kExactAvg : op;

@@ -11,6 +11,7 @@
 #include "backend/c10d/backend.h"
 #include "backend/c10d/errors.h"
 #include "backend/c10d/exact_sum.h"
+#include "backend/c10d/quantized.h"
 #include "backend/c10d/reconfigurable.h"
 #include "backend/c10d/time_estimate.h"
 #include "backend/cuda/cuda_watch.h"
@@ -582,6 +583,27 @@ PYBIND11_MODULE(_C, module) {
       [](const at::Tensor& stacked, bool mean) { return guarded([&] { return exact_sum(stacked, mean); }); },
       py::call_guard<py::gil_scoped_release>(), py::arg("stacked"), py::arg("mean"),
       "The exact sum, or mean, over the first dimension, rounded once: a new tensor.");
+  module.def(
+      "quantize",
+      [](const at::Tensor& tensor, std::int64_t number, bool float8) {
+        return guarded([&] { return quantize(tensor, number, float8); });
+      },
+      py::call_guard<py::gil_scoped_release>(), py::arg("tensor"), py::arg("number"), py::arg("float8"),
+      "The values in 8 bits: a byte tensor with a row for each of `number` chunks.");
+  module.def(
+      "sum_quantized",
+      [](const at::Tensor& chunks, const at::Tensor& result, double factor, bool float8) {
+        guarded([&] { sum_quantized(chunks, result, factor, float8); });
+      },
+      py::call_guard<py::gil_scoped_release>(), py::arg("chunks"), py::arg("result"), py::arg("factor"),
+      py::arg("float8"), "Writes the sum of the rows of chunks, times `factor`.");
+  module.def(
+      "dequantize",
+      [](const at::Tensor& chunks, const at::Tensor& result, bool float8) {
+        guarded([&] { dequantize(chunks, result, float8); });
+      },
+      py::call_guard<py::gil_scoped_release>(), py::arg("chunks"), py::arg("result"), py::arg("float8"),
+      "Writes the values of the rows of chunks, one behind the other.");
   module.def("nccl_allocator_unsupported_reason", &nccl::allocator_unsupported_reason,
              "Why NCCL cannot allocate memory; empty: it can.");
   module.def("fail_thread_starts_after", &fail_thread_starts_after, py::arg("starts"),

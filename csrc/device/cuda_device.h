@@ -64,6 +64,7 @@ class CudaDevice : public Device {
   void reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void exchange(const Exchange& job, Stream stream) override;
+  void change_chunks(const QuantizedChunks& job, DType dtype, Stream stream) override;
   void reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) override;
   void exchange_ll128(const Ll128Exchange& job, Stream stream) override;
@@ -102,6 +103,7 @@ class CudaDevice : public Device {
   std::vector<Stream> streams_;
   // Compiled so far.
   void* reductions_[kReducings][kDTypeCount][kReduceOpCount] = {};
+  void* quantized_chunks_[2][kDTypeCount] = {};
   void* ll_move_ = nullptr;
   void *exchange_ = nullptr, *ll128_exchange_ = nullptr;
   void* pair_exchange_ = nullptr;

@@ -72,6 +72,8 @@ class Device {
   virtual void prepare_exchange() = 0;
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
+  // Of float16, bfloat16 and float32.
+  virtual void change_chunks(const QuantizedChunks& job, DType dtype, Stream stream) = 0;
 
   // The kernels of all these calls wait for other ranks: a GPU that several ranks share must run
   // their kernels at the same time.

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "base/dtype.h"
@@ -21,6 +22,11 @@ using ExactKernel = void (*)(std::span<const void* const> parts, bool mean, void
 using ScaleKernel = void (*)(void* data, double factor, std::size_t count);
 using DivideKernel = void (*)(void* data, long long divisor, std::size_t count);
 using WidenKernel = void (*)(const void* half, float* wide, std::size_t count);
+inline constexpr std::size_t kQuantizedBlock = 128;
+// Whole blocks of kQuantizedBlock values, of which the last may be shorter, and their scales.
+using QuantizeKernel = void (*)(const float* values, std::size_t count, std::uint8_t* codes, float* scales);
+using AddQuantizedKernel = void (*)(const std::uint8_t* codes, const float* scales, float* sums,
+                                    std::size_t count);
 using NarrowKernel = void (*)(const float* wide, void* half, std::size_t count);
 
 // A null entry is a combination that torch does not define.
@@ -32,6 +38,9 @@ struct KernelTable {
   std::array<DivideKernel, kDTypeCount> divide{};
   std::array<WidenKernel, kDTypeCount> widen{};
   std::array<NarrowKernel, kDTypeCount> narrow{};
+  // Codes of int8, and of float8_e4m3fn.
+  std::array<QuantizeKernel, 2> quantize{};
+  std::array<AddQuantizedKernel, 2> add_quantized{};
 };
 
 // What this CPU can run, the best last. Never empty.

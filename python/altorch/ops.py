@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operations beyond torch.distributed: a collective, and what follows it, in one call; prefix reductions; exact sums.
+"""Operations beyond torch.distributed: all_reduce with a norm behind it, or in 8 bits; prefix and exact sums.
 
     import altorch.ops
 
     normed, x = altorch.ops.all_reduce_rms_norm(part, x, weight)
+    y = altorch.ops.all_reduce_quantized(x)                                # half the bytes of bfloat16
     begin = altorch.ops.scan(torch.tensor(len(mine)), exclusive=True)      # where this rank's part begins
     whole = altorch.ops.exact_sum(torch.stack(shards))                     # rounded once, of this rank's tensors
 
@@ -26,10 +27,12 @@ from torch import Tensor
 from torch.nn import Parameter, functional
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from altorch import _quantized
+
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["all_reduce_rms_norm", "exact_sum", "scan"]
+__all__ = ["all_reduce_quantized", "all_reduce_rms_norm", "exact_sum", "quantized_ddp_hook", "scan"]
 
 
 def all_reduce_rms_norm(
@@ -61,6 +64,53 @@ def all_reduce_rms_norm(
     return _run(part, residual, weight, eps, chosen)
 
 
+def all_reduce_quantized(
+    x: Tensor, bits: int | str = 8, group: ProcessGroup | None = None, *, mean: bool = False
+) -> Tensor:
+    """The sum of `x` over all ranks, whose values travel in 8 bits: a new tensor, the same bits on every rank.
+
+    Half the bytes of bfloat16 and a quarter of those of float32, for an error that docs/quantized.md bounds: with
+    `bits=8`, of int8, at most 1/254 of the largest value of each 128 in a row, for each rank and for the sum; with
+    `bits="fp8"`, of float8_e4m3fn, at most 1/16 of each value. Values are added in float32. A NaN or an infinity makes
+    NaN of the 128 values around it. `mean`: the sum divided by the number of ranks.
+
+    Collective over `group` (default: the whole world). `x`: float16, bfloat16 or float32, of one shape and type on all
+    ranks; another type raises ValueError, and so does another `bits`. It is an all_to_all and an all_gather of bytes (an
+    all_gather alone between two ranks), over the backend of the group, whose errors it has; a CUDA graph captures it
+    where it captures those. Synchronous, in the order of the current stream, and without gradients: a tensor that
+    requires one raises NotImplementedError, unless under `torch.no_grad()`.
+    """
+    chosen = group if group is not None else dist.distributed_c10d._get_default_group()
+    if chosen is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("altorch.ops.all_reduce_quantized: this rank is not part of the group")
+    float8 = _quantized.is_float8(bits)
+    if not _is_plain(x):
+        result: Tensor = torch.ops.altorch.all_reduce_quantized(x, float8, mean, chosen.group_name)
+        return result
+    return _quantized.all_reduce_quantized(x, float8, chosen, mean)
+
+
+def _all_reduce_quantized(x: Tensor, float8: bool, mean: bool, group_name: str) -> Tensor:
+    group = dist.distributed_c10d._resolve_process_group(group_name)
+    return _quantized.all_reduce_quantized(x, float8, group, mean)
+
+
+def _shape_of_quantized(x: Tensor, float8: bool, mean: bool, group_name: str) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def quantized_ddp_hook(
+    bits: int | str = 8, group: ProcessGroup | None = None
+) -> Callable[[Any, dist.GradBucket], torch.futures.Future[Tensor]]:
+    """A communication hook for DDP: gradients are averaged by all_reduce_quantized.
+
+    `model.register_comm_hook(None, altorch.ops.quantized_ddp_hook())`. `group`: the one of the model (default: the
+    whole world). On GPUs it runs on a stream of its own, beside the backward pass; on CPUs within it.
+    """
+    _quantized.is_float8(bits)  # raises before training begins
+    return _quantized.ddp_hook(lambda gradients: all_reduce_quantized(gradients, bits, group, mean=True))
+
+
 # By torch's enumerators: how two parts are combined, and what changes none.
 _SCANS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[torch.dtype], Any]]] = {
     "SUM": (torch.add, lambda dtype: 0),
@@ -77,10 +127,10 @@ def exact_sum(stacked: Tensor, *, mean: bool = False) -> Tensor:
     """The exact sum of `stacked[0]`, `stacked[1]`, ..., rounded once: a new tensor. Needs no group.
 
     It is what `all_reduce` gives in a group with `deterministic="exact"` whose ranks have one of these tensors each,
-    bit by bit (docs/exact.md). `stacked`: float64, float32, bfloat16, float16, float8_e4m3fn or float8_e5m2, with a first dimension of 1 to 8192;
-    on a GPU up to 64, in the order of the current stream. `mean`: the exact mean. Without gradients: a tensor that
-    requires one raises NotImplementedError, unless under `torch.no_grad()`, and so does a device that cannot.
-    ValueError: another type or shape.
+    bit by bit (docs/exact.md). `stacked`: float64, float32, bfloat16, float16, float8_e4m3fn or float8_e5m2, with a
+    first dimension of 1 to 8192; on a GPU up to 64, in the order of the current stream. `mean`: the exact mean. Without
+    gradients: a tensor that requires one raises NotImplementedError, unless under `torch.no_grad()`, and so does a
+    device that cannot. ValueError: another type or shape.
     """
     if not _is_plain(stacked):
         result: Tensor = torch.ops.altorch.exact_sum(stacked, mean)
@@ -229,9 +279,13 @@ def _shapes(
 torch.library.custom_op("altorch::all_reduce_rms_norm", _all_reduce_rms_norm, mutates_args=()).register_fake(
     _shapes
 )
+torch.library.custom_op(
+    "altorch::all_reduce_quantized", _all_reduce_quantized, mutates_args=()
+).register_fake(_shape_of_quantized)
 torch.library.custom_op("altorch::scan", _scan, mutates_args=()).register_fake(_scanned_shape)
 torch.library.custom_op("altorch::exact_sum", _run_exact_sum, mutates_args=()).register_fake(_summed_shape)
 # Other ranks wait in these calls, so a compiler must keep them even if their results are not used
 # here.
 torch.fx.node.has_side_effect(torch.ops.altorch.all_reduce_rms_norm.default)
+torch.fx.node.has_side_effect(torch.ops.altorch.all_reduce_quantized.default)
 torch.fx.node.has_side_effect(torch.ops.altorch.scan.default)

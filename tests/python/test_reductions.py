@@ -76,7 +76,7 @@ def test_complex_product_is_refused(world):
 def test_what_float8_does_not_reduce(world, dtype):
     """Products, and scales and formats of other vendors' GPUs at all. Scans would round at each step."""
     tensor = torch.zeros(8, dtype=torch.uint8).view(dtype)
-    with pytest.raises((RuntimeError, ValueError, TypeError), match="PRODUCT of|PRODUCT is not|Float8"):
+    with pytest.raises((RuntimeError, ValueError, TypeError), match=r"PRODUCT of|PRODUCT is not|Float8"):
         dist.all_reduce(tensor, dist.ReduceOp.PRODUCT)
     if not world.is_al:
         return

@@ -4,15 +4,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <map>
-#include <memory>
-#include <mutex>
 #include <vector>
 
 #include "backend/c10d/tensors.h"
-#include "backend/cuda/cuda_guard.h"
+#include "backend/cuda/local_device.h"
 #include "base/error.h"
-#include "gpu/gpu_source.h"
 #include "reduction/reduce.h"
 
 namespace altorch::backend {
@@ -46,10 +42,6 @@ void sum_on_cpu(const Rows& rows, DType dtype, ReduceOp op, const at::Tensor& re
 }
 
 void sum_on_gpu(const Rows& rows, DType dtype, ReduceOp op, const at::Tensor& result) {
-  // Opened devices, kept for the life of the process. `mutex` also serialises compilation.
-  static auto* const mutex = new std::mutex();
-  static auto* const devices = new std::map<int, std::unique_ptr<Device>>();
-  const c10::Device place = result.device();
   if (rows.size() > DeviceReduction::kMaxParts)
     throw Error(ErrorKind::kUnsupported, "exact_sum: on a GPU it takes up to " +
                                              std::to_string(DeviceReduction::kMaxParts) +
@@ -58,16 +50,10 @@ void sum_on_gpu(const Rows& rows, DType dtype, ReduceOp op, const at::Tensor& re
   for (const void* row : rows) job.parts[job.number++] = row;
   job.output = result.data_ptr();
   job.count = result.numel();
-  const std::lock_guard lock(*mutex);
-  auto& device = (*devices)[place.index()];
-  if (!device) {
-    const GpuSource gpus = cuda_gpus();
-    if (const auto why = gpus.kernel_unsupported_reason())
-      throw Error(ErrorKind::kUnsupported, "exact_sum: " + *why);
-    device = gpus.open(place.index(), /*shared=*/true);
-  }
-  device->prepare(dtype, op, Device::kParts);
-  device->reduce(job, dtype, op, cuda_guard().getStream(place).native_handle());
+  on_local_device(result.device(), "exact_sum", [&](Device& device, Stream stream) {
+    device.prepare(dtype, op, Device::kParts);
+    device.reduce(job, dtype, op, stream);
+  });
 }
 
 }  // namespace

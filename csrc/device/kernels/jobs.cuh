@@ -162,6 +162,22 @@ struct Exchange {
       {};  // 1: what is sent and what is taken are the same memory, all of it
 };
 
+// Values in 8 bits, in chunks of `size` elements (a multiple of 4 * kBlock, so that
+// each is aligned), which take size * 33 / 32 bytes and lie `stride` bytes apart. kQuantize: `input` becomes `number` chunks.
+// kSum: `output` becomes the sum of all chunks, times `factor`. kDequantize: it becomes their
+// values, one chunk behind the other.
+struct QuantizedChunks {
+  enum Step { kQuantize, kSum, kDequantize };
+  static constexpr int kBlock = 128;  // values with a scale of their own
+  const void* input = nullptr;
+  void* output = nullptr;
+  void* chunks = nullptr;
+  kernels::i64 count = 0, size = 0, stride = 0;  // count: elements of input or output
+  int number = 0, step = kQuantize;
+  float factor = 1.0f;
+  int float8 = 0;  // 1: codes are float8_e4m3fn; 0: int8
+};
+
 // The slots of warps for the LL128 protocol: see kernels/ll128.cuh. By rank, with none for this
 // rank. Only among linked GPUs (CudaDevice::links).
 struct Ll128Slots {

@@ -84,6 +84,10 @@ Kernel ll128_reduce_kernel(DType dtype, ReduceOp op) {
   return instance("ll128_reduce", "Ll128Reduce", dtype, op);
 }
 Kernel ll_norm_kernel(DType dtype) { return instance("ll_norm", "NormedSum", dtype, ReduceOp::kSum); }
+Kernel quantized_chunks_kernel(DType dtype, bool float8) {
+  return kernel("quantized_chunks", "QuantizedChunks",
+                std::string("<") + kNumbers[dtype] + (float8 ? ", Float8Code>" : ", Int8Code>"));
+}
 Kernel window_move_kernel() { return kernel("window_move", "WindowMove"); }
 Kernel window_wait_kernel() { return kernel("window_wait", "WindowWait"); }
 Kernel window_number_kernel() { return kernel("window_number", "WindowNumber"); }
@@ -98,7 +102,8 @@ std::string kernel_source() {
          kNumbersSource + "namespace altorch::kernels {\n" + kExactSumSource + "}\n" + kExactSource +
          kReduceSource + kLlSource + kPairsSource + kPoisonSource + kRoundsSource + kPartsSource +
          kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source + kLl128ReduceSource +
-         kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource + kLlNormSource + kWindowSource;
+         kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource + kQuantizedSource +
+         kLlNormSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.
@@ -117,6 +122,8 @@ std::vector<Kernel> kernels_ahead() {
     }
     if (is_floating(dtype)) all.push_back(ll_norm_kernel(dtype));
   }
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
+    all.push_back(quantized_chunks_kernel(dtype, /*float8=*/false));
   return all;
 }
 

@@ -27,6 +27,8 @@ Kernel window_move_kernel();
 Kernel window_wait_kernel();
 Kernel window_number_kernel();
 Kernel ll_norm_kernel(DType dtype);
+// Of float16, bfloat16 and float32.
+Kernel quantized_chunks_kernel(DType dtype, bool float8);
 Kernel ll_move_kernel();
 Kernel pair_exchange_kernel();
 Kernel exchange_kernel();

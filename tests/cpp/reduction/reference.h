@@ -76,8 +76,8 @@ inline double decode_float8(DType dtype, unsigned bits) {
   const int significand = exponent == 0 ? fraction : fraction + (1 << mantissa_bits);
   return sign * std::ldexp(significand, std::max(exponent, 1) - bias - mantissa_bits);
 }
-// To nearest, ties to even, by trying all numbers. e5m2: as if 65536, which is infinity, followed the
-// largest one.
+// To nearest, ties to even, by trying all numbers. e5m2: as if 65536, which is infinity, followed
+// the largest one.
 inline unsigned encode_float8(DType dtype, double value) {
   const unsigned sign = std::signbit(value) ? 0x80 : 0;
   if (std::isnan(value)) return 0x7F;

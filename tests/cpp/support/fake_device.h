@@ -54,6 +54,7 @@ class FakeDevice : public Device {
   void reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void exchange(const Exchange& job, Stream stream) override;
+  void change_chunks(const QuantizedChunks& job, DType dtype, Stream stream) override;
   void reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void exchange_ll128(const Ll128Exchange& job, Stream stream) override;
   void prepare_windows() override {}

@@ -41,6 +41,7 @@ void pause_of_fake() {
 #include "device/kernels/ll128_all_peers.cuh"
 #include "device/kernels/ll128_two_shot.cuh"
 #include "device/kernels/ll128_exchange.cuh"
+#include "device/kernels/quantized.cuh"
 #include "device/kernels/ll_norm.cuh"
 #include "device/kernels/window.cuh"
 // clang-format on
@@ -275,6 +276,35 @@ void FakeDevice::reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp
 
 void FakeDevice::reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) {
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
+}
+
+namespace {
+
+// Calls act(Number(), Code()).
+template <class Act>
+void with_quantized_types(DType dtype, bool float8, const Act& act) {
+  const auto with_code = [&](auto number) {
+    if (float8) return act(number, kernels::Float8Code());
+    act(number, kernels::Int8Code());
+  };
+  if (dtype == DType::kBFloat16) return with_code(kernels::BFloat16());
+  if (dtype == DType::kFloat16) return with_code(kernels::Float16());
+  if (dtype != DType::kFloat32) std::abort();  // no kernel does it
+  with_code(kernels::Plain<float>());
+}
+
+}  // namespace
+
+void FakeDevice::change_chunks(const QuantizedChunks& job, DType dtype, Stream stream) {
+  launch(
+      [job, dtype] {
+        with_quantized_types(dtype, job.float8 != 0, [&](auto number, auto code) {
+          constexpr int kThreads = 3;
+          for (int thread = 0; thread < kThreads; ++thread)
+            kernels::change_chunks<decltype(number), decltype(code)>(job, thread, kThreads);
+        });
+      },
+      stream);
 }
 
 // Rows run side by side, as on a GPU: what is sent waits for what the peer takes.

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""altorch.ops.all_reduce_quantized beside all_reduce of the same group, in turns.
+
+    torchrun --nproc-per-node 2 -m benchmarks.quantized --device cuda --json results.jsonl
+    ALTORCH_NODE=$((LOCAL_RANK / 2)) ...  # virtual nodes: see benchmarks/cpu_nodes.py
+
+Prints microseconds of a call, their ratio, the floor (the bytes that one rank sends at the speed of a bare exchange)
+and the largest error, as a share of the largest sum.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+import altorch.ops
+from altorch.bench import clocks, process_group, rows
+from altorch.bench.figures import slowest
+from altorch.bench.rows import Row
+from altorch.cli._output import Progress
+from benchmarks import report
+
+SIZES = "64K,1M,4M,16M,64M"
+TURNS = 9
+Call = Callable[[], object]
+
+
+def seconds_of(call: Call, calls: int, device: torch.device) -> float:
+    """Seconds per call, of the slowest rank."""
+
+    def issue() -> None:
+        for _ in range(calls):
+            call()
+
+    if device.type == "cuda":
+        return slowest(clocks.on_device(issue)[0] / calls)
+    dist.barrier()
+    return slowest(clocks.on_host(issue) / calls)
+
+
+def in_turns(contenders: dict[str, Call], calls: int, device: torch.device) -> dict[str, float]:
+    """Microseconds by contender: medians of turns."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for call in contenders.values():
+        call()
+    for _ in range(TURNS):
+        for name, call in contenders.items():
+            times[name].append(seconds_of(call, calls, device))
+    return {name: statistics.median(found) * 1e6 for name, found in times.items()}
+
+
+def exchange_us(nbytes: int, device: torch.device) -> float:
+    """A bare all_gather in which each rank sends the bytes of `nbytes` of bfloat16 in 8 bits."""
+    ranks = dist.get_world_size()
+    sent = torch.zeros(max(1, nbytes // 2 * 33 // 32 * 2 // ranks), dtype=torch.uint8, device=device)
+    there = sent.new_empty(ranks * sent.numel())
+    calls = max(3, min(200, (64 << 20) // max(1, nbytes)))
+    return in_turns({"exchange": partial(dist.all_gather_into_tensor, there, sent)}, calls, device)[
+        "exchange"
+    ]
+
+
+def largest_error(x: torch.Tensor, bits: int | str) -> float:
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x)
+    exact = torch.stack([part.double() for part in parts]).sum(0)
+    got = altorch.ops.all_reduce_quantized(x, bits).double()
+    return slowest(float((got - exact).abs().max() / exact.abs().max()))
+
+
+def measure(dtype: torch.dtype, size: int, device: torch.device) -> Row:
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    x = torch.randn(size // dtype.itemsize, generator=generator).to(dtype).to(device)
+    y = x.clone()
+    calls = max(3, min(200, (64 << 20) // max(1, size)))
+    contenders: dict[str, Call] = {"plain": partial(dist.all_reduce, y)}
+    contenders |= {f"bits_{bits}": partial(altorch.ops.all_reduce_quantized, x, bits) for bits in (8, "fp8")}
+    times = in_turns(contenders, calls, device)
+    row: Row = {"benchmark": "quantized", "device": device.type, "ranks": dist.get_world_size()}
+    row |= {"dtype": str(dtype)[6:], "bytes": size, "plain_us": times["plain"]}
+    row |= {f"{name}_us": times[name] for name in times if name != "plain"}
+    row |= {f"{name}_ratio": times["plain"] / times[name] for name in times if name != "plain"}
+    row |= {"floor_us": exchange_us(x.numel() * 2, device)}
+    row |= {f"bits_{bits}_error": largest_error(x, bits) for bits in (8, "fp8")}
+    return row
+
+
+def main() -> None:
+    parser = report.parser_of(__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--dtypes", type=report.names, default=report.names("bfloat16,float32"), metavar="LIST"
+    )
+    parser.add_argument("--sizes", type=report.byte_sizes, default=report.byte_sizes(SIZES), metavar="LIST")
+    arguments = parser.parse_args()
+    device = process_group.join(arguments.device)
+    first = dist.get_rank() == 0
+    if first:
+        rows.append(arguments.json, [report.where(arguments.device)])
+    jobs = [(getattr(torch, name), size) for name in arguments.dtypes for size in arguments.sizes]
+    measured: list[Row] = []
+    with Progress(len(jobs), quiet=not first) as progress:
+        for dtype, size in jobs:
+            progress.at(f"{dtype} {size}")
+            measured.append(measure(dtype, size, device))
+            if first:
+                rows.append(arguments.json, measured[-1:])
+    if first:
+        print(f"{dist.get_world_size()} ranks, {arguments.device}; microseconds of a call")
+        print(
+            f"{'type':>9} {'bytes':>10} {'plain':>9} {'int8':>9} {'fp8':>9} {'ratio':>6} {'fp8':>6} {'floor':>8}"
+            f" {'error':>9} {'fp8':>9}"
+        )
+        for row in measured:
+            print(
+                f"{row['dtype']:>9} {row['bytes']:>10} {row['plain_us']:>9.1f} {row['bits_8_us']:>9.1f}"
+                f" {row['bits_fp8_us']:>9.1f} {row['bits_8_ratio']:>6.2f} {row['bits_fp8_ratio']:>6.2f}"
+                f" {row['floor_us']:>8.1f} {row['bits_8_error']:>9.1e} {row['bits_fp8_error']:>9.1e}"
+            )
+    process_group.leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""altorch.ops.all_reduce_quantized, for eager calls, over any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+_NAME = "altorch.ops.all_reduce_quantized"
+_ALIGNED = 512  # a chunk's elements are a multiple (csrc/backend/c10d/quantized.cpp)
+_TYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def is_float8(bits: int | str) -> bool:
+    """What `bits` asks for. ValueError: neither 8 nor "fp8"."""
+    if bits not in (8, "fp8"):
+        raise ValueError(f'{_NAME}: bits is {bits!r}, and may be 8 (int8) or "fp8" (float8_e4m3fn)')
+    return bits == "fp8"
+
+
+def all_reduce_quantized(tensor: Tensor, float8: bool, group: ProcessGroup, mean: bool) -> Tensor:
+    _check(tensor)
+    ranks = group.size()
+    if ranks == 1:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    factor = 1 / ranks if mean else 1.0
+    return (
+        _one_shot(tensor, float8, factor, group) if ranks == 2 else _two_shot(tensor, float8, factor, group)
+    )
+
+
+def _check(tensor: Tensor) -> None:
+    if tensor.dtype not in _TYPES:
+        raise ValueError(
+            f"{_NAME} takes float16, bfloat16 and float32, and not {str(tensor.dtype).removeprefix('torch.')}; "
+            "convert the tensor, or call all_reduce"
+        )
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        raise NotImplementedError(
+            f"{_NAME} has no gradient, and its tensor requires one; call it under torch.no_grad()"
+        )
+
+
+def _one_shot(tensor: Tensor, float8: bool, factor: float, group: ProcessGroup) -> Tensor:
+    """Every rank adds what all have."""
+    from altorch._extension import extension
+
+    engine = extension()
+    values = tensor.contiguous()
+    own = engine.quantize(values, 1, float8)
+    chunks = own.new_empty(group.size(), own.shape[1])
+    dist.all_gather_into_tensor(chunks, own, group=group)
+    result = torch.empty_like(values)
+    engine.sum_quantized(chunks, result, factor, float8)
+    return result
+
+
+def _two_shot(tensor: Tensor, float8: bool, factor: float, group: ProcessGroup) -> Tensor:
+    """Every rank adds a part of what all have, quantizes the sum, and passes it on."""
+    from altorch._extension import extension
+
+    engine = extension()
+    values = tensor.contiguous()
+    own = engine.quantize(values, group.size(), float8)
+    chunks = torch.empty_like(own)
+    dist.all_to_all_single(chunks, own, group=group)
+    size = -(-values.numel() // (group.size() * _ALIGNED)) * _ALIGNED
+    sums = torch.empty(size, dtype=torch.float32, device=values.device)
+    engine.sum_quantized(chunks, sums, factor, float8)
+    passed_on = engine.quantize(sums, 1, float8)
+    chunks = passed_on.new_empty(group.size(), passed_on.shape[1])
+    dist.all_gather_into_tensor(chunks, passed_on, group=group)
+    result = torch.empty_like(values)
+    engine.dequantize(chunks, result, float8)
+    return result
+
+
+def ddp_hook(
+    reduce: Callable[[Tensor], Tensor],
+) -> Callable[[Any, dist.GradBucket], torch.futures.Future[Tensor]]:
+    """A communication hook that calls `reduce` on a bucket, on a stream beside the backward pass."""
+    streams: dict[torch.device, torch.cuda.Stream] = {}
+
+    def hook(_state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        gradients = bucket.buffer()
+        if not gradients.is_cuda:
+            done: torch.futures.Future[Tensor] = torch.futures.Future()
+            done.set_result(reduce(gradients))
+            return done
+        device = gradients.device
+        stream = streams.setdefault(device, torch.cuda.Stream(device))
+        stream.wait_stream(torch.cuda.current_stream(device))
+        done = torch.futures.Future(devices=[device])
+        with torch.cuda.stream(stream):
+            gradients.record_stream(stream)
+            done.set_result(reduce(gradients))
+        return done
+
+    # DDP compares these with its own types.
+    hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[Tensor]}
+    return hook
