@@ -5,7 +5,7 @@
 set(kernel_folder "${CMAKE_SOURCE_DIR}/csrc/device/kernels")
 set(kernel_include "${CMAKE_BINARY_DIR}/generated")
 set(kernel_text "")
-foreach(name Jobs Numbers Exact Reduce Ll Pairs Poison Rounds Parts OneShot TwoShot Exchange Ll128 Ll128Reduce Ll128AllPeers Ll128TwoShot Ll128Exchange Quantized LlNorm Window)
+foreach(name Jobs TokenJobs Numbers Exact Reduce Ll Pairs Poison Rounds Parts OneShot TwoShot Exchange Ll128 Ll128Reduce Ll128AllPeers Ll128TwoShot Ll128Exchange Quantized LlNorm TokenSlots TokenRows Window)
   string(REGEX REPLACE "([a-z0-9])([A-Z])" "\\1_\\2" file "${name}")
   string(TOLOWER "${file}" file)
   file(READ "${kernel_folder}/${file}.cuh" source)

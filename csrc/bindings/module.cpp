@@ -25,6 +25,7 @@
 #include "bindings/process_memory.h"
 #include "bindings/program_place.h"
 #include "bindings/simulation.h"
+#include "bindings/tokens.h"
 #include "bindings/window.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
@@ -218,6 +219,7 @@ PYBIND11_MODULE(_C, module) {
       .def("__deepcopy__",
            [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });
   bind_window(module);
+  bind_tokens(module);
   bind_host_bytes(module);
   bind_simulation(module);
   // Where a group is bound to a device (device_id), torch calls perform_nocolor_split on the ranks

@@ -351,6 +351,7 @@ void CudaDevice::prepare(DType dtype, ReduceOp op, Reducing what) {
                          : what == kUpdate  ? window_update_kernel(dtype, op)
                          : what == kLl128   ? ll128_reduce_kernel(dtype, op)
                          : what == kNorm    ? ll_norm_kernel(dtype)
+                         : what == kRows    ? row_sum_kernel(dtype)
                                             : reduction_kernel(dtype, op));
 }
 

@@ -65,6 +65,12 @@ class CudaDevice : public Device {
   void reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void exchange(const Exchange& job, Stream stream) override;
   void change_chunks(const QuantizedChunks& job, DType dtype, Stream stream) override;
+  void prepare_tokens() override;
+  void pack_indices(const IndexPack& job, Stream stream) override;
+  void find_slots(const TokenTable& table, Stream stream) override;
+  void pack_rows(const RowPack& job, Stream stream) override;
+  void scatter_rows(const RowScatter& job, Stream stream) override;
+  void sum_rows(const RowSum& job, DType dtype, Stream stream) override;
   void reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) override;
   void exchange_ll128(const Ll128Exchange& job, Stream stream) override;
@@ -93,6 +99,8 @@ class CudaDevice : public Device {
   void launch(void* kernel, unsigned columns, unsigned rows, std::int64_t threads, const void* argument,
               Stream stream);
   void launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument, Stream stream);
+  // Several blocks for each of `rows` rows of `bytes`.
+  void launch_rows(void* kernel, std::int64_t rows, std::int64_t bytes, const void* argument, Stream stream);
   void launch_ll(void* kernel, const LlExchange& exchange, std::int64_t words, Stream stream);
 
   const int index_;
@@ -108,6 +116,7 @@ class CudaDevice : public Device {
   void *exchange_ = nullptr, *ll128_exchange_ = nullptr;
   void* pair_exchange_ = nullptr;
   void* poison_ = nullptr;
+  void *index_pack_ = nullptr, *find_slots_ = nullptr, *row_pack_ = nullptr, *row_scatter_ = nullptr;
   void* window_move_ = nullptr;
   void* window_wait_ = nullptr;
   void* window_number_ = nullptr;

@@ -63,10 +63,10 @@ class Device {
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
   // Loads the kernels of reduce(), reduce_ll(), reduce_two_shot(), reduce_one_shot(),
-  // update_window(), reduce_ll128() or sum_and_norm(). Call it before the streams hold anything
-  // that waits for other ranks: loading may wait for the streams.
-  enum Reducing { kParts, kLl, kTwoShot, kOneShot, kUpdate, kLl128, kNorm };
-  static constexpr int kReducings = 7;
+  // update_window(), reduce_ll128(), sum_and_norm() or sum_rows(). Call it before the streams hold
+  // anything that waits for other ranks: loading may wait for the streams.
+  enum Reducing { kParts, kLl, kTwoShot, kOneShot, kUpdate, kLl128, kNorm, kRows };
+  static constexpr int kReducings = 8;
   virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
   virtual void prepare_ll_moves() = 0;
   virtual void prepare_exchange() = 0;
@@ -74,6 +74,15 @@ class Device {
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
   // Of float16, bfloat16 and float32.
   virtual void change_chunks(const QuantizedChunks& job, DType dtype, Stream stream) = 0;
+
+  // The local steps of altorch.TokenSwitch: see kernels/token_jobs.cuh. prepare_tokens() loads
+  // the kernels of all but sum_rows(), which takes float16, bfloat16, float32 and float64.
+  virtual void prepare_tokens() = 0;
+  virtual void pack_indices(const IndexPack& job, Stream stream) = 0;
+  virtual void find_slots(const TokenTable& table, Stream stream) = 0;
+  virtual void pack_rows(const RowPack& job, Stream stream) = 0;
+  virtual void scatter_rows(const RowScatter& job, Stream stream) = 0;
+  virtual void sum_rows(const RowSum& job, DType dtype, Stream stream) = 0;
 
   // The kernels of all these calls wait for other ranks: a GPU that several ranks share must run
   // their kernels at the same time.

@@ -8,7 +8,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 from torch.distributed import Backend as _Backend
-from torch.distributed import ReduceOp, Store, Work
+from torch.distributed import ProcessGroup, ReduceOp, Store, Work
 from typing_extensions import Buffer
 
 class Options(_Backend.Options):  # type: ignore[name-defined,misc]
@@ -296,6 +296,43 @@ def transport(backend: Any) -> str: ...
 def log_info(message: str) -> None: ...
 def fail_thread_starts_after(starts: int) -> None: ...
 def algorithms() -> list[dict[str, Any]]: ...
+
+class TokenRouting:
+    """For altorch.TokenSwitch: where the tokens of all ranks go on this rank."""
+
+    def __init__(
+        self,
+        gathered: Tensor,
+        ranks: int,
+        most: int,
+        columns: int,
+        first: int,
+        local: int,
+        experts: int,
+        capacity: int,
+        flat: bool,
+    ) -> None: ...
+    @property
+    def summary(self) -> Tensor: ...
+    def dispatch(
+        self,
+        group: ProcessGroup,
+        rows: int,
+        received: int,
+        tokens: Tensor,
+        weights: Tensor | None,
+        scales: Tensor | None,
+        out: Tensor,
+        out_weights: Tensor | None,
+        out_indices: Tensor | None,
+        out_scales: Tensor | None,
+    ) -> None: ...
+    def combine(
+        self, group: ProcessGroup, rows: int, count: int, expert_tokens: Tensor, out: Tensor | None
+    ) -> Tensor: ...
+
+def pack_indices(indices: Tensor, header: Sequence[int], sent: int, size: int) -> Tensor: ...
+def token_kernels_unsupported_reason(device: int) -> str | None: ...
 
 class HostBytes:
     @overload

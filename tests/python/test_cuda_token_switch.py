@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""altorch.TokenSwitch on CUDA tensors: as on CPUs, with and without Triton, in graphs that other routings replay."""
+"""altorch.TokenSwitch on CUDA tensors, by kernels and by torch's operators; in graphs that other routings replay."""
 
 from __future__ import annotations
 
 import pytest
-import token_switch_kernels
 import torch
 import torch.distributed as dist
 from harness import on_ranks
@@ -16,23 +15,23 @@ import altorch
 pytestmark = pytest.mark.gpu
 
 
-def without_triton(steps, monkeypatch):
-    if steps == "torch":
-        from altorch.token_switch import _exchange, _reference, _switch
+def choose_steps(steps, monkeypatch):
+    """ "torch": as where no kernel can run."""
+    from altorch.token_switch import _exchange, _native, _reference
 
-        for module in (_exchange, _switch):
-            monkeypatch.setattr(module, "local_steps", lambda tensor: _reference)
-    else:
-        pytest.importorskip("triton")
+    if steps == "torch":
+        monkeypatch.setattr(_exchange, "local_steps", lambda tensor: _reference)
+    elif reason := _native.unsupported_reason(torch.cuda.current_device()):
+        pytest.skip(reason)
 
 
 @on_ranks(1, 2)
-@pytest.mark.parametrize("steps", ["triton", "torch"])
+@pytest.mark.parametrize("steps", ["kernels", "torch"])
 @pytest.mark.parametrize("layout", ["expert_major", "flat"])
 def test_routings(world, layout, steps):
     here = device(world)
     with pytest.MonkeyPatch.context() as patch:
-        without_triton(steps, patch)
+        choose_steps(steps, patch)
         experts = 4 * world.size
         switch = altorch.TokenSwitch(num_experts=experts, max_dispatch_tokens_per_rank=16)
         for name in ROUTINGS:
@@ -47,11 +46,11 @@ def test_routings(world, layout, steps):
 
 
 @on_ranks(2)
-@pytest.mark.parametrize("steps", ["triton", "torch"])
+@pytest.mark.parametrize("steps", ["kernels", "torch"])
 def test_capacity(world, steps):
     here = device(world)
     with pytest.MonkeyPatch.context() as patch:
-        without_triton(steps, patch)
+        choose_steps(steps, patch)
         switch = altorch.TokenSwitch(num_experts=4, max_dispatch_tokens_per_rank=9, capacity=3)
         for name in ("random", "one_expert", "none"):
             world.case = name
@@ -77,7 +76,7 @@ def graph_of(switch, layout, room, tokens, indices, weights, counts):
 
 
 @on_ranks(2)
-@pytest.mark.parametrize("steps", ["triton", "torch"])
+@pytest.mark.parametrize("steps", ["kernels", "torch"])
 @pytest.mark.parametrize("layout", ["expert_major", "flat", "capacity"])
 def test_a_graph_takes_other_routings(world, layout, steps):
     here, rank, room = device(world), world.rank, 40
@@ -86,7 +85,7 @@ def test_a_graph_takes_other_routings(world, layout, steps):
     capacity = 0 if layout != "capacity" else 3
     layout = "expert_major" if capacity else layout
     with pytest.MonkeyPatch.context() as patch:
-        without_triton(steps, patch)
+        choose_steps(steps, patch)
         switch = altorch.TokenSwitch(num_experts=4, max_dispatch_tokens_per_rank=8, capacity=capacity or None)
         room = 2 * capacity or room
         tokens = torch.zeros(5 - rank, WIDTH, device=here)
@@ -157,7 +156,26 @@ def test_an_index_out_of_range(world):
     check(world, switch, Case(world, "random", 4), "expert_major", device=here)
 
 
-def test_kernels_beside_torch(capsys):
-    pytest.importorskip("triton")
-    token_switch_kernels.main()
-    assert "the same" in capsys.readouterr().out
+@on_ranks(1, 2)
+@pytest.mark.parametrize("layout", ["expert_major", "flat"])
+def test_kernels_beside_torch(world, layout):
+    """Of many tokens, which are gathered part by part, and rows that are not aligned."""
+    here, local = device(world), 8
+    switch = altorch.TokenSwitch(num_experts=local * world.size, max_dispatch_tokens_per_rank=2048)
+    for count, width, dtype in ((2048 - world.rank, 4096, torch.bfloat16), (700, 333, torch.float16)):
+        world.case = f"{count} {width}"
+        generator = world.generator(world.rank)
+        tokens = torch.randn(count, width, generator=generator).to(here, dtype)
+        indices = torch.randint(-1, local * world.size, (count, 8), generator=generator).to(here)
+        weights = torch.rand(count, 8, generator=generator).to(here)
+        results = []
+        for steps in ("kernels", "torch"):
+            with pytest.MonkeyPatch.context() as patch:
+                choose_steps(steps, patch)
+                counts = torch.zeros(local, dtype=torch.int32, device=here)
+                routing = switch.create_routing(indices, counts, layout=layout)
+                rows, got, experts = switch.dispatch(routing, tokens, weights)
+                results.append((counts, rows, got, experts, switch.combine(routing, rows)))
+        for ours, want in zip(*results, strict=True):
+            assert (ours is None) == (want is None)
+            assert ours is None or ours.equal(want)

@@ -283,4 +283,8 @@ struct WindowNumber {
 
 }  // namespace altorch
 
+#ifndef __CUDACC__
+#include "device/kernels/token_jobs.cuh"
+#endif
+
 #endif

@@ -88,6 +88,13 @@ Kernel quantized_chunks_kernel(DType dtype, bool float8) {
   return kernel("quantized_chunks", "QuantizedChunks",
                 std::string("<") + kNumbers[dtype] + (float8 ? ", Float8Code>" : ", Int8Code>"));
 }
+Kernel row_sum_kernel(DType dtype) {
+  return kernel("sum_rows", "RowSum", std::string("<") + kNumbers[dtype] + ">");
+}
+Kernel index_pack_kernel() { return kernel("pack_indices", "IndexPack"); }
+Kernel find_slots_kernel() { return kernel("find_slots", "TokenTable"); }
+Kernel row_pack_kernel() { return kernel("pack_rows", "RowPack"); }
+Kernel row_scatter_kernel() { return kernel("scatter_rows", "RowScatter"); }
 Kernel window_move_kernel() { return kernel("window_move", "WindowMove"); }
 Kernel window_wait_kernel() { return kernel("window_wait", "WindowWait"); }
 Kernel window_number_kernel() { return kernel("window_number", "WindowNumber"); }
@@ -98,19 +105,20 @@ Kernel ll128_exchange_kernel() { return kernel("ll128_exchange", "Ll128Exchange"
 Kernel poison_kernel() { return kernel("poison_aborted", "PoisonJob"); }
 
 std::string kernel_source() {
-  return std::string(kJobsSource) + "namespace altorch::kernels {\n" + kFloat8Source + "}\n" +
-         kNumbersSource + "namespace altorch::kernels {\n" + kExactSumSource + "}\n" + kExactSource +
+  return std::string(kJobsSource) + kTokenJobsSource + "namespace altorch::kernels {\n" + kFloat8Source +
+         "}\n" + kNumbersSource + "namespace altorch::kernels {\n" + kExactSumSource + "}\n" + kExactSource +
          kReduceSource + kLlSource + kPairsSource + kPoisonSource + kRoundsSource + kPartsSource +
          kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source + kLl128ReduceSource +
          kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource + kQuantizedSource +
-         kLlNormSource + kWindowSource;
+         kLlNormSource + kTokenSlotsSource + kTokenRowsSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.
 std::vector<Kernel> kernels_ahead() {
   std::vector<Kernel> all = {ll_move_kernel(),        pair_exchange_kernel(), exchange_kernel(),
                              ll128_exchange_kernel(), poison_kernel(),        window_move_kernel(),
-                             window_wait_kernel(),    window_number_kernel()};
+                             window_wait_kernel(),    window_number_kernel(), index_pack_kernel(),
+                             find_slots_kernel(),     row_pack_kernel(),      row_scatter_kernel()};
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64,
                             DType::kInt32, DType::kInt64, DType::kUInt8}) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
@@ -120,7 +128,9 @@ std::vector<Kernel> kernels_ahead() {
         all.push_back(make(dtype, op));
       if (op != ReduceOp::kAvg) all.push_back(window_update_kernel(dtype, op));
     }
-    if (is_floating(dtype)) all.push_back(ll_norm_kernel(dtype));
+    if (!is_floating(dtype)) continue;
+    all.push_back(ll_norm_kernel(dtype));
+    all.push_back(row_sum_kernel(dtype));
   }
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
     all.push_back(quantized_chunks_kernel(dtype, /*float8=*/false));

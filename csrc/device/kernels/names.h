@@ -29,6 +29,11 @@ Kernel window_number_kernel();
 Kernel ll_norm_kernel(DType dtype);
 // Of float16, bfloat16 and float32.
 Kernel quantized_chunks_kernel(DType dtype, bool float8);
+Kernel row_sum_kernel(DType dtype);
+Kernel index_pack_kernel();
+Kernel find_slots_kernel();
+Kernel row_pack_kernel();
+Kernel row_scatter_kernel();
 Kernel ll_move_kernel();
 Kernel pair_exchange_kernel();
 Kernel exchange_kernel();

@@ -14,10 +14,10 @@ _autograd    the gradients of dispatch and combine
 _arguments   what a caller may pass, and the sentences for what it may not
 _exchange    the all_gather of all indices, and its header
 _routing     Routing and its handle
-_rows        the all_gather of rows
+_native      dispatch, combine and their local steps for CUDA tensors, by kernels of the engine
+_rows        dispatch and combine for other tensors
 _host        the local steps for CPU tensors
-_kernels     the same for CUDA tensors, in Triton
-_reference   the same in torch's operators, where Triton is missing and for tests
+_reference   the same in torch's operators, for tests and for CUDA tensors where no kernel can run
 """
 
 from altorch.token_switch._routing import Routing

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = ("expert_major", "flat")
 FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+MOVED = (*FLOATING, torch.float8_e4m3fn, torch.float8_e5m2)
 # Of a header's problem.
 PROBLEMS = {
     1: "passed topk_idx of another type; it must be int32 or int64",
@@ -79,35 +79,39 @@ def check_headers(headers: Sequence[Sequence[int]], ranks: Sequence[int], names:
                 )
 
 
-def check_dispatch(
-    handle: Handle, count: int, tokens: Tensor, weights: Tensor, scales: Tensor | None
-) -> None:
+def check_dispatch(handle: Handle, tokens: Tensor, weights: Tensor, scales: Tensor | None) -> None:
     """Local: the peers are not told."""
-    if tokens.dim() != 2 or len(tokens) != count:
+    count, device = handle.count, handle.device
+    if tokens.dim() != 2 or tokens.shape[0] != count:
         raise ValueError(
             f"altorch.TokenSwitch.dispatch: tokens of shape {tuple(tokens.shape)} for a routing of {count} tokens; "
             "they must be [tokens, width]"
         )
-    if tokens.dtype not in FLOATING + FP8:
+    if tokens.dtype not in MOVED:
         raise ValueError(
             f"altorch.TokenSwitch.dispatch: tokens of {tokens.dtype}; they must be one of "
-            f"{', '.join(str(dtype) for dtype in FLOATING + FP8)}"
+            f"{', '.join(str(dtype) for dtype in MOVED)}"
         )
-    if weights.dtype != torch.float32 or tuple(weights.shape) != (count, handle.columns):
+    if weights.dtype != torch.float32 or weights.shape != (count, handle.columns):
         raise ValueError(
             f"altorch.TokenSwitch.dispatch: topk_weights of {weights.dtype}, {tuple(weights.shape)}; they must be "
             f"float32, {(count, handle.columns)}"
         )
-    if scales is not None and (scales.dim() != 2 or len(scales) != count):
+    if scales is not None and (scales.dim() != 2 or scales.shape[0] != count):
         raise ValueError(
             f"altorch.TokenSwitch.dispatch: scales of shape {tuple(scales.shape)}; they must be [{count}, scales of a "
             "token]"
         )
-    for name, tensor in (("tokens", tokens), ("topk_weights", weights), ("scales", scales)):
-        if tensor is not None and tensor.device != handle.gathered.device:
-            raise ValueError(
-                f"altorch.TokenSwitch.dispatch: {name} on {tensor.device}, topk_idx on {handle.gathered.device}"
-            )
+    if (
+        tokens.device != device
+        or weights.device != device
+        or (scales is not None and scales.device != device)
+    ):
+        for name, tensor in (("tokens", tokens), ("topk_weights", weights), ("scales", scales)):
+            if tensor is not None and tensor.device != device:
+                raise ValueError(
+                    f"altorch.TokenSwitch.dispatch: {name} on {tensor.device}, topk_idx on {device}"
+                )
 
 
 def check_combine(handle: Handle, expert_tokens: Tensor) -> None:
@@ -117,14 +121,13 @@ def check_combine(handle: Handle, expert_tokens: Tensor) -> None:
             f"altorch.TokenSwitch.combine: expert_tokens of {expert_tokens.dtype}, {tuple(expert_tokens.shape)}; they "
             f"must be [rows, width] of {', '.join(str(dtype) for dtype in FLOATING)}"
         )
-    if expert_tokens.device != handle.gathered.device:
+    if expert_tokens.device != handle.device:
         raise ValueError(
-            f"altorch.TokenSwitch.combine: expert_tokens on {expert_tokens.device}, topk_idx on "
-            f"{handle.gathered.device}"
+            f"altorch.TokenSwitch.combine: expert_tokens on {expert_tokens.device}, topk_idx on {handle.device}"
         )
     place = handle.place
     wanted = place.local * place.capacity if place.capacity else handle.received
-    if wanted is not None and len(expert_tokens) < wanted:
+    if wanted is not None and expert_tokens.shape[0] < wanted:
         raise ValueError(
             f"altorch.TokenSwitch.combine: {len(expert_tokens)} rows, and dispatch has given {wanted} that are used"
         )

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from altorch.token_switch import _arguments, _host, _reference
+from altorch.token_switch import _arguments, _host, _native, _reference
 from altorch.token_switch._routing import (
     COUNTS,
     FIRST_BAD,
@@ -30,11 +30,7 @@ def local_steps(tensor: Tensor) -> ModuleType:
     """The module whose functions carry out the local steps."""
     if not tensor.is_cuda:
         return _host
-    try:
-        from altorch.token_switch import _kernels
-    except ImportError:  # a torch without Triton
-        return _reference
-    return _kernels
+    return _reference if _native.unsupported_reason(tensor.get_device()) else _native
 
 
 def capturing(tensor: Tensor) -> bool:
@@ -60,9 +56,10 @@ def exchange(
     gathered = packed.new_empty(place.ranks * len(packed))
     dist.all_gather_into_tensor(gathered, packed, group=group)
     gathered = gathered.view(place.ranks, -1)
+    known = (flat, tokens, indices.device, steps)
     if capturing(indices):
         slots, summary = steps.find_slots(gathered, place, columns, flat)
-        return Handle(place, gathered, slots, summary, columns, place.most, None, flat)
+        return Handle(place, gathered, slots, summary, columns, place.most, None, *known)
     slots, summary = None, None
     if columns:
         slots, summary = steps.find_slots(gathered, place, columns, flat)
@@ -77,7 +74,7 @@ def exchange(
     if words[FIRST_BAD] != NONE_BAD:
         _raise_out_of_range(gathered, words[FIRST_BAD], place, columns, group)
     most_rows = max(row[TOKENS] for row in rows_of)
-    return Handle(place, gathered, slots, summary, columns, most_rows, words[RECEIVED], flat)  # type: ignore[arg-type]
+    return Handle(place, gathered, slots, summary, columns, most_rows, words[RECEIVED], *known)  # type: ignore[arg-type]
 
 
 def _raise_out_of_range(gathered: Tensor, entry: int, place: Place, columns: int, group: Any) -> None:

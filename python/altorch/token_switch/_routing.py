@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
 
+# csrc/device/kernels/token_jobs.cuh has the same numbers.
 # int32 words before a rank's indices: problem, tokens, columns, and what all ranks gave the
 # constructor: most tokens, experts, capacity.
 HEADER = 8
@@ -43,8 +46,9 @@ class Handle:
 
     gathered  [ranks, HEADER + most * columns]: of each rank its header and its indices, -1 behind the last token
     slots     [ranks, most, columns or 1]: the row of the output that an entry becomes, or -1. In the flat layout a
-              token has one. Undefined behind a rank's last token. For CPU tensors what _host has instead
+              token has one. Undefined behind a rank's last token. _host and _native have objects instead
     summary   see above
+    steps     the module whose functions carry out the local steps
     """
 
     place: Place
@@ -55,6 +59,9 @@ class Handle:
     rows: int  # that each rank contributes to a collective
     received: int | None  # rows on this rank; None in a capture, where the host cannot know
     flat: bool
+    count: int  # tokens of this rank
+    device: torch.device
+    steps: ModuleType
 
     @property
     def indices(self) -> Tensor:

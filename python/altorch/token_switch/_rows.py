@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The all_gather of rows: tokens, weights and scales of all ranks."""
+"""Dispatch and combine in torch's operators and c10d's collectives, around the local steps of _host or _reference."""
 
 from __future__ import annotations
 
@@ -10,12 +10,48 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from altorch.token_switch._routing import Handle
+
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-# Up to so many bytes a rank, the copy into one buffer takes less time than a second collective.
+# As in csrc/backend/cuda/token_gather.cpp, for ranks with GPUs. Up to so many bytes a rank, the
+# copy into one buffer takes less time than a second collective.
 PACKED = 1 << 20
 ALIGNMENT = 128  # of a part: strides of 16 elements let kernels move 16 bytes at once
+
+
+def dispatch(
+    handle: Handle,
+    group: ProcessGroup,
+    tokens: Tensor,
+    weights: Tensor | None,
+    scales: Tensor | None,
+    out: tuple[Tensor | None, ...],
+) -> None:
+    parts = [_movable(each) for each in (tokens, weights, scales) if each is not None]
+    rows = gather_rows(parts, handle.rows, group)
+    wanted = (rows[1], *out[1:3]) if weights is not None else ()
+    handle.steps.scatter(handle, rows[0], _movable(out[0]), *wanted)
+    if scales is not None:
+        handle.steps.scatter(handle, rows[-1], _movable(out[3]))
+
+
+def combine(handle: Handle, group: ProcessGroup, expert_tokens: Tensor, out: Tensor | None) -> Tensor:
+    parts = handle.steps.sum_slots(handle, expert_tokens)
+    total = out
+    if total is None or handle.rows != handle.count or not total.is_contiguous():
+        total = parts.new_empty(handle.rows, parts.shape[2])
+    if parts.numel():
+        dist.reduce_scatter_tensor(total, parts.flatten(0, 1), group=group)
+    if out is None:
+        return total[: handle.count]
+    return out if total is out else out.copy_(total[: handle.count])
+
+
+def _movable(tensor: Tensor) -> Tensor:
+    """In a type that every backend and kernel moves: of float8 its bytes."""
+    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
 
 
 def gather_rows(parts: Sequence[Tensor], rows: int, group: ProcessGroup) -> list[Tensor]:

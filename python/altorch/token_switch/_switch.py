@@ -9,11 +9,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from altorch.token_switch import _arguments
+from altorch.token_switch import _arguments, _native, _rows
 from altorch.token_switch._autograd import Combine, Dispatch
-from altorch.token_switch._exchange import capturing, exchange, local_steps, received_by_rank
+from altorch.token_switch._exchange import capturing, exchange, received_by_rank
 from altorch.token_switch._routing import COUNTS, Place, Routing
-from altorch.token_switch._rows import gather_rows
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -111,14 +110,13 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         without gradients.
         """
         handle = routing.handle
-        _arguments.check_dispatch(handle, len(routing.topk_idx), tokens, topk_weights, scales)
-        room = self._room(routing, max_recv_tokens, len(out[0]) if out is not None else None)
+        _arguments.check_dispatch(handle, tokens, topk_weights, scales)
+        room = self._room(routing, max_recv_tokens, out[0].shape[0] if out is not None else None)
         if out is None:
             if torch.is_grad_enabled() and tokens.requires_grad:
                 return Dispatch.apply(self, routing, tokens, topk_weights.detach(), scales, room)
             out = self._new_outputs(routing, tokens, topk_weights, scales, room)
-        with torch.no_grad():
-            self._run_dispatch(routing, tokens, topk_weights, scales, out)
+        self._run_dispatch(routing, tokens, topk_weights, scales, out)
         return out
 
     def combine(self, routing: Routing, expert_tokens: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -132,8 +130,7 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         if out is None and torch.is_grad_enabled() and expert_tokens.requires_grad:
             result: Tensor = Combine.apply(self, routing, expert_tokens)
             return result
-        with torch.no_grad():
-            return self._run_combine(routing, expert_tokens, out)
+        return self._run_combine(routing, expert_tokens, out)
 
     def _room(self, routing: Routing, asked: int | None, given: int | None) -> int:
         """Rows of the results. Raises where more come."""
@@ -188,26 +185,19 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         scales: Tensor | None,
         out: tuple[Any, ...],
     ) -> None:
-        parts = [_movable(each) for each in (tokens, weights, scales) if each is not None]
-        rows = gather_rows(parts, routing.handle.rows, self.group)
-        scatter = local_steps(tokens).scatter
-        wanted = (rows[1], *out[1:3]) if weights is not None else ()
-        scatter(routing.handle, rows[0], _movable(out[0]), *wanted)
-        if scales is not None:
-            scatter(routing.handle, rows[-1], _movable(out[3]))
+        handle = routing.handle
+        if handle.steps is _native:
+            _native.dispatch(handle, self.group, tokens, weights, scales, out)
+            return
+        with torch.no_grad():
+            _rows.dispatch(handle, self.group, tokens, weights, scales, out)
 
     def _run_combine(self, routing: Routing, expert_tokens: Tensor, out: Tensor | None) -> Tensor:
-        handle, count = routing.handle, len(routing.topk_idx)
-        parts = local_steps(expert_tokens).sum_slots(handle, expert_tokens)
-        width = parts.shape[2]
-        total = out
-        if out is None or handle.rows != count or not out.is_contiguous():
-            total = parts.new_empty(handle.rows, width)
-        if parts.numel():
-            dist.reduce_scatter_tensor(total, parts.flatten(0, 1), group=self.group)
-        if out is None:
-            return total[:count]  # type: ignore[index]
-        return out if total is out else out.copy_(total[:count])  # type: ignore[index]
+        handle = routing.handle
+        if handle.steps is _native:
+            return _native.combine(handle, self.group, expert_tokens, out)
+        with torch.no_grad():
+            return _rows.combine(handle, self.group, expert_tokens, out)
 
     # What torch's abstract class asks for.
 
@@ -229,8 +219,3 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
 
     def _combine(self, routing: Routing, expert_tokens: Tensor, out_tokens: Tensor) -> None:
         self.combine(routing, expert_tokens, out=out_tokens)
-
-
-def _movable(tensor: Tensor) -> Tensor:
-    """In a type that every backend and kernel moves: of float8 its bytes."""
-    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor

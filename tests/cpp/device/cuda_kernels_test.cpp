@@ -6,6 +6,7 @@
 #include "device/ll128_cases.h"
 #include "device/norm_cases.h"
 #include "device/reduction_cases.h"
+#include "device/token_cases.h"
 #include "support/gpu_test.h"
 
 namespace altorch {
@@ -103,6 +104,11 @@ TEST_F(CudaKernels, SumAndNorm) {
     for (int rank = 0; rank < norm.number; ++rank)
       ASSERT_EQ(run_alone(*bench_, norm, rank, gpu().aborted()).value_or(""), "") << norm.text(rank);
   }
+}
+
+TEST_F(CudaKernels, RouteTokensAndSumTheirRows) {
+  for (const TokenCase& tokens : token_cases())
+    ASSERT_EQ(run_alone(*bench_, tokens).value_or(""), "") << tokens.text();
 }
 
 // Told before they begin, and the others' words never come.

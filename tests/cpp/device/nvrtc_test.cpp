@@ -24,8 +24,11 @@ TEST_P(Nvrtc, CompilesEveryKindOfKernel) {
       EXPECT_GT(compile_kernel(make(dtype, ReduceOp::kSum), GetParam()).size(), 1000u);
   }
   for (const auto make : {window_move_kernel, window_wait_kernel, window_number_kernel, ll_move_kernel,
-                          pair_exchange_kernel, exchange_kernel, ll128_exchange_kernel, poison_kernel})
+                          pair_exchange_kernel, exchange_kernel, ll128_exchange_kernel, poison_kernel,
+                          index_pack_kernel, find_slots_kernel, row_pack_kernel, row_scatter_kernel})
     EXPECT_GT(compile_kernel(make(), GetParam()).size(), 1000u);
+  for (const DType dtype : {DType::kFloat16, DType::kFloat64})
+    EXPECT_GT(compile_kernel(row_sum_kernel(dtype), GetParam()).size(), 1000u);
 }
 
 INSTANTIATE_TEST_SUITE_P(ForAmpereAndHopper, Nvrtc, ::testing::Values(80, 90));

@@ -55,6 +55,12 @@ class FakeDevice : public Device {
   void reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void exchange(const Exchange& job, Stream stream) override;
   void change_chunks(const QuantizedChunks& job, DType dtype, Stream stream) override;
+  void prepare_tokens() override {}
+  void pack_indices(const IndexPack& job, Stream stream) override;
+  void find_slots(const TokenTable& table, Stream stream) override;
+  void pack_rows(const RowPack& job, Stream stream) override;
+  void scatter_rows(const RowScatter& job, Stream stream) override;
+  void sum_rows(const RowSum& job, DType dtype, Stream stream) override;
   void reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void exchange_ll128(const Ll128Exchange& job, Stream stream) override;
   void prepare_windows() override {}

@@ -43,6 +43,8 @@ void pause_of_fake() {
 #include "device/kernels/ll128_exchange.cuh"
 #include "device/kernels/quantized.cuh"
 #include "device/kernels/ll_norm.cuh"
+#include "device/kernels/token_slots.cuh"
+#include "device/kernels/token_rows.cuh"
 #include "device/kernels/window.cuh"
 // clang-format on
 #include "support/fake_device.h"
@@ -302,6 +304,71 @@ void FakeDevice::change_chunks(const QuantizedChunks& job, DType dtype, Stream s
           constexpr int kThreads = 3;
           for (int thread = 0; thread < kThreads; ++thread)
             kernels::change_chunks<decltype(number), decltype(code)>(job, thread, kThreads);
+        });
+      },
+      stream);
+}
+
+void FakeDevice::pack_indices(const IndexPack& job, Stream stream) {
+  launch(
+      [job] {
+        for (int thread = 0; thread < 3; ++thread) kernels::pack_indices(job, thread, 3);
+      },
+      stream);
+}
+
+void FakeDevice::find_slots(const TokenTable& table, Stream stream) {
+  launch(
+      [table] {
+        for (int block = 0; block < table.local + table.flat; ++block)
+          FakeBlock::run([&] { kernels::find_slots(table, block); });
+      },
+      stream);
+}
+
+namespace {
+
+// Calls act(row, crew) for each piece of each row, and each thread.
+template <class Act>
+void for_each_piece(int rows, const Act& act) {
+  constexpr int kThreads = 3, kPieces = 2;
+  for (int row = 0; row < rows; ++row) {
+    for (int piece = 0; piece < kPieces; ++piece) {
+      for (int thread = 0; thread < kThreads; ++thread)
+        act(row, kernels::Crew{thread, kThreads, piece, kPieces});
+    }
+  }
+}
+
+}  // namespace
+
+void FakeDevice::pack_rows(const RowPack& job, Stream stream) {
+  launch(
+      [job] {
+        for_each_piece(job.count,
+                       [&](int row, const kernels::Crew& crew) { kernels::pack_rows(job, row, crew); });
+      },
+      stream);
+}
+
+void FakeDevice::scatter_rows(const RowScatter& job, Stream stream) {
+  launch(
+      [job] {
+        for_each_piece(job.table.ranks * job.count + job.unused,
+                       [&](int row, const kernels::Crew& crew) { kernels::scatter_rows(job, row, crew); });
+      },
+      stream);
+}
+
+void FakeDevice::sum_rows(const RowSum& job, DType dtype, Stream stream) {
+  launch(
+      [job, dtype] {
+        for_each_piece(job.table.ranks * job.count, [&](int row, const kernels::Crew& crew) {
+          if (dtype == DType::kBFloat16) return kernels::sum_rows<kernels::BFloat16>(job, row, crew);
+          if (dtype == DType::kFloat16) return kernels::sum_rows<kernels::Float16>(job, row, crew);
+          if (dtype == DType::kFloat64) return kernels::sum_rows<kernels::Plain<double>>(job, row, crew);
+          if (dtype != DType::kFloat32) std::abort();  // no kernel does it
+          kernels::sum_rows<kernels::Plain<float>>(job, row, crew);
         });
       },
       stream);
