@@ -4,7 +4,8 @@
     torchrun --standalone --nproc-per-node 2 examples/digits_ddp.py
 
 Prints loss and held-out accuracy per epoch and then what the backend did; ends with exit code 1 when the ranks'
-weights differ in a single bit or the accuracy is below 0.95. `import altorch` is there for the table at the end only.
+weights differ in a single bit or the accuracy is below 0.95. `import altorch` is there for the table at the end and
+for `--quantize`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import altorch
+import altorch.ops
 
 WANTED_ACCURACY = 0.95
 console = Console(highlight=False)
@@ -64,10 +66,13 @@ def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
     return right.item() / len(labels)
 
 
-def train(model: nn.Module, epochs: int, batch: int) -> float:
+def train(model: nn.Module, epochs: int, batch: int, quantize: str | None = None) -> float:
     rank, size = dist.get_rank(), dist.get_world_size()
     images, labels, held_images, held_labels = load()
     parallel = DistributedDataParallel(model)
+    if quantize:
+        bits = 8 if quantize == "8" else quantize
+        parallel.register_comm_hook(None, altorch.ops.quantized_ddp_hook(bits))
     optimizer = torch.optim.AdamW(parallel.parameters(), lr=2e-3)
     steps = len(images) // (batch * size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=epochs * steps)
@@ -138,6 +143,7 @@ def main() -> int:
     parser.add_argument("--backend", default="al")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=32, help="images of one rank and step")
+    parser.add_argument("--quantize", choices=["8", "fp8"], help="gradients travel as int8, or as float8")
     arguments = parser.parse_args()
 
     torch.manual_seed(0)
@@ -149,7 +155,7 @@ def main() -> int:
         count = sum(parameter.numel() for parameter in model.parameters())
         console.print(f"{size} ranks, backend {dist.get_backend()}, {count:,} parameters")
     began = time.perf_counter()
-    reached = train(model, arguments.epochs, arguments.batch)
+    reached = train(model, arguments.epochs, arguments.batch, arguments.quantize)
     seconds = time.perf_counter() - began
     agree = weights_agree(model)
     if rank == 0:

@@ -75,9 +75,9 @@ def all_reduce_quantized(
     NaN of the 128 values around it. `mean`: the sum divided by the number of ranks.
 
     Collective over `group` (default: the whole world). `x`: float16, bfloat16 or float32, of one shape and type on all
-    ranks; another type raises ValueError, and so does another `bits`. It is an all_to_all and an all_gather of bytes (an
-    all_gather alone between two ranks), over the backend of the group, whose errors it has; a CUDA graph captures it
-    where it captures those. Synchronous, in the order of the current stream, and without gradients: a tensor that
+    ranks; another type raises ValueError, and so does another `bits`. It is an all_to_all and an all_gather of bytes,
+    or an all_gather alone between two ranks, over the backend of the group, whose errors it has; a CUDA graph captures
+    it where it captures those. Synchronous, in the order of the current stream, and without gradients: a tensor that
     requires one raises NotImplementedError, unless under `torch.no_grad()`.
     """
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()

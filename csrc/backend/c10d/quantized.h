@@ -16,8 +16,8 @@ namespace altorch::backend {
 // rows of another length.
 at::Tensor quantize(const at::Tensor& tensor, std::int64_t number, bool float8);
 
-// result[i] = (the sum of value i of all chunks) * factor. `result`: contiguous, with the elements of
-// a whole chunk, or of the tensor that became a single one.
+// result[i] = (the sum of value i of all chunks) * factor. `result`: contiguous, with the elements
+// of a whole chunk, or of the tensor that became a single one.
 void sum_quantized(const at::Tensor& chunks, const at::Tensor& result, double factor, bool float8);
 
 // The values of all chunks, one chunk behind the other. `result`: as the tensor was.

@@ -162,10 +162,10 @@ struct Exchange {
       {};  // 1: what is sent and what is taken are the same memory, all of it
 };
 
-// Values in 8 bits, in chunks of `size` elements (a multiple of 4 * kBlock, so that
-// each is aligned), which take size * 33 / 32 bytes and lie `stride` bytes apart. kQuantize: `input` becomes `number` chunks.
-// kSum: `output` becomes the sum of all chunks, times `factor`. kDequantize: it becomes their
-// values, one chunk behind the other.
+// Values in 8 bits, in chunks of `size` elements (a multiple of 4 * kBlock, so that each is
+// aligned), which take size * 33 / 32 bytes and lie `stride` bytes apart. kQuantize: `input`
+// becomes `number` chunks. kSum: `output` becomes the sum of all chunks, times `factor`.
+// kDequantize: it becomes their values, one chunk behind the other.
 struct QuantizedChunks {
   enum Step { kQuantize, kSum, kDequantize };
   static constexpr int kBlock = 128;  // values with a scale of their own

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Values in 8 bits: every instruction set and the kernels for GPUs give the same bytes and sums, and
-// no value is farther from its code than docs/quantized.md says.
+// Values in 8 bits: every instruction set and the kernels for GPUs give the same bytes and sums,
+// and no value is farther from its code than docs/quantized.md says.
 #include "reduction/quantized.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "reduction/kernel_table.h"
 #include "reduction/reference.h"
+#include "support/fake_device.h"
 
 namespace altorch {
 namespace {
@@ -80,41 +81,39 @@ TEST(Quantized, EveryInstructionSetGivesTheSame) {
   }
 }
 
-// As 7 threads, one after another.
-template <class Code>
-void expect_the_same_on_a_gpu(bool float8) {
-  using Number = kernels::Plain<float>;
-  const auto values = values_in_blocks(3), others = values_in_blocks(4);
-  std::vector<unsigned char> chunks(2 * kChunkBytes, 0xA5);
-  QuantizedChunks job;
-  job.size = kChunk;
-  job.stride = kChunkBytes;
-  job.number = 1;
-  job.count = kCount;
-  job.float8 = float8;
-  const auto run = [&](QuantizedChunks::Step step, const void* input, void* output, void* at) {
-    job.step = step;
-    job.input = input;
-    job.output = output;
-    job.chunks = at;
-    for (int thread = 0; thread < 7; ++thread) kernels::change_chunks<Number, Code>(job, thread, 7);
-  };
-  run(QuantizedChunks::kQuantize, values.data(), nullptr, chunks.data());
-  run(QuantizedChunks::kQuantize, others.data(), nullptr, chunks.data() + kChunkBytes);
-  const auto first = quantized(values, float8), second = quantized(others, float8);
-  EXPECT_EQ(std::memcmp(chunks.data() + kChunk, first.data() + kChunk, kChunk / 32), 0) << "scales";
-  EXPECT_EQ(std::memcmp(chunks.data(), first.data(), 4 * 128), 0) << "codes";
-  const void* const both[] = {first.data(), second.data()};
-  std::vector<float> wanted(kCount), made(kCount);
-  sum_quantized(DType::kFloat32, float8, both, kChunk, 0.5f, wanted.data(), kCount);
-  job.number = 2;
-  job.factor = 0.5f;
-  run(QuantizedChunks::kSum, nullptr, made.data(), chunks.data());
-  EXPECT_EQ(reference::first_difference(DType::kFloat32, made.data(), wanted.data(), kCount), kCount);
-}
 TEST(Quantized, KernelsForGpusGiveTheSame) {
-  expect_the_same_on_a_gpu<kernels::Int8Code>(false);
-  expect_the_same_on_a_gpu<kernels::Float8Code>(true);
+  FakeDevice device;
+  const Stream stream = device.make_stream();
+  for (const bool float8 : {false, true}) {
+    const auto values = values_in_blocks(3), others = values_in_blocks(4);
+    std::vector<unsigned char> chunks(2 * kChunkBytes, 0xA5);
+    std::vector<float> wanted(kCount), made(kCount);
+    QuantizedChunks job;
+    job.size = kChunk;
+    job.stride = kChunkBytes;
+    job.count = kCount;
+    job.float8 = float8;
+    job.number = 1;
+    job.input = values.data();
+    job.chunks = chunks.data();
+    device.change_chunks(job, DType::kFloat32, stream);
+    job.input = others.data();
+    job.chunks = chunks.data() + kChunkBytes;
+    device.change_chunks(job, DType::kFloat32, stream);
+    job.step = QuantizedChunks::kSum;
+    job.number = 2;
+    job.factor = 0.5f;
+    job.chunks = chunks.data();
+    job.output = made.data();
+    device.change_chunks(job, DType::kFloat32, stream);
+    ASSERT_TRUE(device.synchronize(stream));
+    const auto first = quantized(values, float8), second = quantized(others, float8);
+    EXPECT_EQ(std::memcmp(chunks.data(), first.data(), 4 * 128), 0) << "codes";
+    EXPECT_EQ(std::memcmp(chunks.data() + kChunk, first.data() + kChunk, kChunk / 32), 0) << "scales";
+    const void* const both[] = {first.data(), second.data()};
+    sum_quantized(DType::kFloat32, float8, both, kChunk, 0.5f, wanted.data(), kCount);
+    EXPECT_EQ(reference::first_difference(DType::kFloat32, made.data(), wanted.data(), kCount), kCount);
+  }
 }
 
 TEST(Quantized, IsRefusedForOtherTypes) {
