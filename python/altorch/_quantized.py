@@ -29,7 +29,7 @@ def all_reduce_quantized(tensor: Tensor, float8: bool, group: ProcessGroup, mean
     _check(tensor)
     ranks = group.size()
     if ranks == 1:
-        return tensor.clone(memory_format=torch.contiguous_format)
+        return tensor.resolve_neg().clone(memory_format=torch.contiguous_format)
     factor = 1 / ranks if mean else 1.0
     return (
         _one_shot(tensor, float8, factor, group) if ranks == 2 else _two_shot(tensor, float8, factor, group)
@@ -53,7 +53,7 @@ def _one_shot(tensor: Tensor, float8: bool, factor: float, group: ProcessGroup) 
     from altorch._extension import extension
 
     engine = extension()
-    values = tensor.contiguous()
+    values = tensor.resolve_neg().contiguous()
     own = engine.quantize(values, 1, float8)
     chunks = own.new_empty(group.size(), own.shape[1])
     dist.all_gather_into_tensor(chunks, own, group=group)
@@ -67,7 +67,7 @@ def _two_shot(tensor: Tensor, float8: bool, factor: float, group: ProcessGroup) 
     from altorch._extension import extension
 
     engine = extension()
-    values = tensor.contiguous()
+    values = tensor.resolve_neg().contiguous()
     own = engine.quantize(values, group.size(), float8)
     chunks = torch.empty_like(own)
     dist.all_to_all_single(chunks, own, group=group)
@@ -83,24 +83,26 @@ def _two_shot(tensor: Tensor, float8: bool, factor: float, group: ProcessGroup) 
 
 
 def ddp_hook(
-    reduce: Callable[[Tensor], Tensor],
+    reduce: Callable[[Tensor, ProcessGroup | None], Tensor],
 ) -> Callable[[Any, dist.GradBucket], torch.futures.Future[Tensor]]:
-    """A communication hook that calls `reduce` on a bucket, on a stream beside the backward pass."""
+    """A communication hook that calls `reduce` on a bucket and DDP's state, on a stream beside the backward pass."""
     streams: dict[torch.device, torch.cuda.Stream] = {}
 
-    def hook(_state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    def hook(state: ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         gradients = bucket.buffer()
         if not gradients.is_cuda:
             done: torch.futures.Future[Tensor] = torch.futures.Future()
-            done.set_result(reduce(gradients))
+            done.set_result(reduce(gradients, state))
             return done
         device = gradients.device
-        stream = streams.setdefault(device, torch.cuda.Stream(device))
+        if device not in streams:
+            streams[device] = torch.cuda.Stream(device)
+        stream = streams[device]
         stream.wait_stream(torch.cuda.current_stream(device))
         done = torch.futures.Future(devices=[device])
         with torch.cuda.stream(stream):
             gradients.record_stream(stream)
-            done.set_result(reduce(gradients))
+            done.set_result(reduce(gradients, state))
         return done
 
     # DDP compares these with its own types.

@@ -100,15 +100,17 @@ def _shape_of_quantized(x: Tensor, float8: bool, mean: bool, group_name: str) ->
 
 
 def quantized_ddp_hook(
-    bits: int | str = 8, group: ProcessGroup | None = None
+    bits: int | str = 8,
 ) -> Callable[[Any, dist.GradBucket], torch.futures.Future[Tensor]]:
     """A communication hook for DDP: gradients are averaged by all_reduce_quantized.
 
-    `model.register_comm_hook(None, altorch.ops.quantized_ddp_hook())`. `group`: the one of the model (default: the
-    whole world). On GPUs it runs on a stream of its own, beside the backward pass; on CPUs within it.
+    `model.register_comm_hook(group, altorch.ops.quantized_ddp_hook())`, as torch's own hooks: `group` is that of the
+    model, None the whole world. On GPUs it runs on a stream of its own, beside the backward pass; on CPUs within it.
     """
     _quantized.is_float8(bits)  # raises before training begins
-    return _quantized.ddp_hook(lambda gradients: all_reduce_quantized(gradients, bits, group, mean=True))
+    return _quantized.ddp_hook(
+        lambda gradients, group: all_reduce_quantized(gradients, bits, group, mean=True)
+    )
 
 
 # By torch's enumerators: how two parts are combined, and what changes none.

@@ -51,6 +51,9 @@ def test_means_views_and_groups(world):
     if world.rank != 1:
         two = [parts[0], parts[2]]
         ref.check(world, altorch.ops.all_reduce_quantized(parts[world.rank], group=pair), two, 8)
+    world.case = "negative bit"
+    negative = [-part for part in parts]
+    ref.check(world, altorch.ops.all_reduce_quantized(torch._neg_view(parts[world.rank])), negative, 8)
     world.case = "nothing"
     assert altorch.ops.all_reduce_quantized(torch.zeros(0, 3)).shape == (0, 3)
 

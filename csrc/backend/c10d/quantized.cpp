@@ -27,8 +27,8 @@ constexpr std::int64_t kAlignedSize = 4 * static_cast<std::int64_t>(kQuantizedBl
 std::int64_t chunk_size(const at::Tensor& values, std::int64_t number) {
   return rounded_up(divided_up(values.numel(), number), kAlignedSize);
 }
-// More than the chunk takes where the last elements do not fill it: ranks that have other numbers
-// of elements also have rows of another length, and are told so.
+// More than the chunk takes where the last elements do not fill it, so that ranks whose single
+// chunks have other numbers of elements have rows of another length, and are told so.
 std::int64_t row_bytes(const at::Tensor& values, std::int64_t size) {
   return size * 33 / 32 + values.numel() % kAlignedSize * 16;
 }

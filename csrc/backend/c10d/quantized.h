@@ -12,8 +12,8 @@
 namespace altorch::backend {
 
 // `tensor`: contiguous float16, bfloat16 or float32. Its elements are cut into `number` chunks of
-// one size, of which the last may have less, or nothing. Tensors of other numbers of elements give
-// rows of another length.
+// one size, of which the last may have less, or nothing. With one chunk, tensors of other numbers
+// of elements give rows of another length, so that ranks that differ are told.
 at::Tensor quantize(const at::Tensor& tensor, std::int64_t number, bool float8);
 
 // result[i] = (the sum of value i of all chunks) * factor. `result`: contiguous, with the elements

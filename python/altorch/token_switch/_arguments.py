@@ -114,6 +114,44 @@ def check_dispatch(handle: Handle, tokens: Tensor, weights: Tensor, scales: Tens
                 )
 
 
+def check_out(handle: Handle, tokens: Tensor, scales: Tensor | None, out: Sequence[Tensor | None]) -> None:
+    """The tensors that dispatch's caller has for the results. Local: the peers are not told."""
+    names = ("tokens", "topk_weights", "topk_idx", *(("scales",) if scales is not None else ()))
+    if len(out) != len(names) or out[0] is None or out[0].dim() != 2:
+        raise ValueError(
+            f"altorch.TokenSwitch.dispatch: out must be ({', '.join(names)}), tokens [rows, width]"
+        )
+    if (out[2] is None) == handle.flat or (handle.flat and out[1] is None):
+        raise ValueError(
+            "altorch.TokenSwitch.dispatch: out has topk_weights and topk_idx in the flat layout, and no topk_idx in "
+            "expert_major"
+        )
+    rows = out[0].shape[0]
+    each = (rows, handle.columns) if handle.flat else (rows,)
+    wanted = [(tokens.dtype, (rows, tokens.shape[1])), (torch.float32, each), (torch.int64, each)]
+    if scales is not None:
+        wanted.append((scales.dtype, (rows, scales.shape[1])))
+    for name, tensor, (dtype, shape) in zip(names, out, wanted, strict=True):
+        if tensor is not None:
+            _check_result("dispatch", name, tensor, dtype, shape, handle)
+
+
+def check_combine_out(handle: Handle, expert_tokens: Tensor, out: Tensor) -> None:
+    """Local: the peers are not told."""
+    shape = (handle.count, expert_tokens.shape[1])
+    _check_result("combine", "the result", out, expert_tokens.dtype, shape, handle)
+
+
+def _check_result(
+    call: str, name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], handle: Handle
+) -> None:
+    if tensor.dtype != dtype or tensor.shape != shape or tensor.device != handle.device:
+        raise ValueError(
+            f"altorch.TokenSwitch.{call}: out for {name} is {tensor.dtype}, {tuple(tensor.shape)} on {tensor.device}; "
+            f"it must be {dtype}, {shape} on {handle.device}"
+        )
+
+
 def check_combine(handle: Handle, expert_tokens: Tensor) -> None:
     """Local: the peers are not told."""
     if expert_tokens.dim() != 2 or expert_tokens.dtype not in FLOATING:

@@ -31,7 +31,7 @@ def dispatch(
 ) -> None:
     parts = [_movable(each) for each in (tokens, weights, scales) if each is not None]
     rows = gather_rows(parts, handle.rows, group)
-    wanted = (rows[1], *out[1:3]) if weights is not None else ()
+    wanted = (rows[1], *out[1:3]) if weights is not None and out[1] is not None else ()
     handle.steps.scatter(handle, rows[0], _movable(out[0]), *wanted)
     if scales is not None:
         handle.steps.scatter(handle, rows[-1], _movable(out[3]))

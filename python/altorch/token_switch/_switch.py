@@ -111,7 +111,10 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         """
         handle = routing.handle
         _arguments.check_dispatch(handle, tokens, topk_weights, scales)
-        room = self._room(routing, max_recv_tokens, out[0].shape[0] if out is not None else None)
+        if out is not None:
+            _arguments.check_out(handle, tokens, scales, out)
+        given = out[0].shape[0] if out is not None else None
+        room = self._room(routing, max_recv_tokens, given, capturing(tokens))
         if out is None:
             if torch.is_grad_enabled() and tokens.requires_grad:
                 return Dispatch.apply(self, routing, tokens, topk_weights.detach(), scales, room)
@@ -127,13 +130,15 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         multiply by dispatch's weights before. `out`: gets the result, without gradients.
         """
         _arguments.check_combine(routing.handle, expert_tokens)
+        if out is not None:
+            _arguments.check_combine_out(routing.handle, expert_tokens, out)
         if out is None and torch.is_grad_enabled() and expert_tokens.requires_grad:
             result: Tensor = Combine.apply(self, routing, expert_tokens)
             return result
         return self._run_combine(routing, expert_tokens, out)
 
-    def _room(self, routing: Routing, asked: int | None, given: int | None) -> int:
-        """Rows of the results. Raises where more come."""
+    def _room(self, routing: Routing, asked: int | None, given: int | None, captured: bool) -> int:
+        """Rows of the results. Raises where more come, which a capture cannot ask of the GPU."""
         handle, place = routing.handle, self._place
         asked = asked if asked is not None or given is not None else self._most_received
         if place.capacity:
@@ -149,7 +154,7 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
                     "altorch.TokenSwitch.dispatch: pass max_recv_tokens in a capture, or give the switch a capacity"
                 )
             return int(asked if given is None else given)  # type: ignore[arg-type]
-        if asked is not None:
+        if asked is not None and not captured:
             counts = received_by_rank(handle)
             most = max(counts)
             if most > asked:
