@@ -341,6 +341,27 @@ def test_more_rows_than_asked_for_raise_on_all_ranks(world):
     assert switch.combine(routing, rows).eq(2).all()
 
 
+@on_ranks(2)
+def test_tensors_for_results_that_do_not_fit(world):
+    """All ranks pass them, and refuse before they exchange anything."""
+    switch = altorch.TokenSwitch(num_experts=2, max_dispatch_tokens_per_rank=4)
+    routing = switch.create_routing(torch.zeros(4, 1, dtype=torch.int64))
+    tokens, weights = torch.randn(4, 8), torch.ones(4, 1)
+    rows, found = torch.empty(8, 8), torch.empty(8)
+    for out, match in (
+        ((rows, found), "out must be"),
+        ((rows[:, :4], found, None), "out for tokens is"),
+        ((rows, found.double(), None), "out for topk_weights is"),
+        ((rows, found, torch.empty(8, dtype=torch.int64)), "no topk_idx in expert_major"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            switch.dispatch(routing, tokens, weights, out=out)
+    switch.dispatch(routing, tokens, weights, out=(rows, found, None))
+    with pytest.raises(ValueError, match="out for the result is"):
+        switch.combine(routing, rows, out=torch.empty(8, 4))
+    assert switch.combine(routing, rows).equal(tokens)
+
+
 @on_ranks(3)
 def test_the_number_of_columns_may_change(world):
     switch = altorch.TokenSwitch(num_experts=6, max_dispatch_tokens_per_rank=16)
