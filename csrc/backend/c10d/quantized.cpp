@@ -18,6 +18,7 @@ namespace altorch::backend {
 namespace {
 
 using reduction::kQuantizedBlock;
+static_assert(kQuantizedBlock == QuantizedChunks::kBlock);
 
 constexpr const char* kName = "all_reduce_quantized";
 // A chunk's elements are a multiple, so that every chunk begins at a multiple of 16 bytes.

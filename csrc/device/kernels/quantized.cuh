@@ -87,36 +87,23 @@ struct alignas(16) QuantizedCodes {
   unsigned words[kQuantizedLength / 4];
 };
 
-// Elements of a thread as they lie in memory, so that many loads are under way at once.
-template <class Number>
-struct QuantizedInput {
-  using Stored = typename Number::Stored;
-  using Vector = Pack<Stored>;
-  static constexpr int kPacks = kQuantizedLength / Vector::kLength;
-  Vector packs[kPacks];
-
-  // Elements from `from` on; those from `count` on are zeros.
-  AL_DEVICE void load(const Stored* from, i64 count) {
-    if (count >= kQuantizedLength && reinterpret_cast<u64>(from) % 16 == 0) {
-      AL_UNROLL for (int i = 0; i < kPacks; ++i) packs[i] = reinterpret_cast<const Vector*>(from)[i];
-    } else {
-      AL_UNROLL for (int i = 0; i < kQuantizedLength; ++i)
-        packs[i / Vector::kLength].elements[i % Vector::kLength] = i < count ? from[i] : Stored();
-    }
-  }
-};
-
 // A thread's values of a block.
 struct QuantizedValues {
   float values[kQuantizedLength];
 
+  // Elements from `from` on; those from `count` on are zeros.
   template <class Number>
-  AL_DEVICE static QuantizedValues of(const QuantizedInput<Number>& input) {
-    constexpr int kLength = QuantizedInput<Number>::Vector::kLength;
-    QuantizedValues made;
-    AL_UNROLL for (int i = 0; i < kQuantizedLength; ++i)
-      made.values[i] = Number::widen(input.packs[i / kLength].elements[i % kLength]);
-    return made;
+  AL_DEVICE void load(const typename Number::Stored* from, i64 count) {
+    using Vector = Pack<typename Number::Stored>;
+    if (count >= kQuantizedLength && reinterpret_cast<u64>(from) % 16 == 0) {
+      AL_UNROLL for (int pack = 0; pack < kQuantizedLength / Vector::kLength; ++pack) {
+        const Vector held = reinterpret_cast<const Vector*>(from)[pack];
+        AL_UNROLL for (int i = 0; i < Vector::kLength; ++i)
+          values[pack * Vector::kLength + i] = Number::widen(held.elements[i]);
+      }
+    } else {
+      AL_UNROLL for (int i = 0; i < kQuantizedLength; ++i) values[i] = i < count ? Number::widen(from[i]) : 0.0f;
+    }
   }
   template <class Number>
   AL_DEVICE void store(typename Number::Stored* to, i64 count) const {
@@ -205,9 +192,8 @@ AL_DEVICE void quantize_chunk(const typename Number::Stored* from, i64 count, vo
                               i64 threads) {
   auto* const codes = static_cast<unsigned char*>(chunk);
   for_each_quantized_block(size, thread, threads, [&](i64 at, i64, i64 block) {
-    QuantizedInput<Number> input;
-    input.load(from + at, count - at);
-    const QuantizedValues values = QuantizedValues::of(input);
+    QuantizedValues values;
+    values.template load<Number>(from + at, count - at);
     const QuantizedScale scale = scale_for<Code>(values.largest());
     if (block * kQuantizedBlock >= size) return;
     *reinterpret_cast<QuantizedCodes*>(codes + at) = encode<Code>(values, scale.to_codes);
