@@ -11,7 +11,6 @@ exponents over 2^-40 to 2^40, where it often is not.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -37,19 +36,6 @@ def data(dtype: torch.dtype, elements: int, spread: bool, device: torch.device) 
     return values.to(dtype).to(device)
 
 
-def seconds_of(call: Callable[[], object], calls: int, device: torch.device) -> float:
-    """Seconds per call."""
-
-    def issue() -> None:
-        for _ in range(calls):
-            call()
-
-    if device.type == "cuda":
-        return clocks.on_device(issue)[0] / calls
-    dist.barrier()
-    return clocks.on_host(issue) / calls
-
-
 def compare(x: torch.Tensor, op: str, groups: list[dist.ProcessGroup | None]) -> tuple[float, float]:
     """Microseconds of an all_reduce in each of two groups, on the slowest rank: medians of turns, without the copy."""
     y = x.clone()
@@ -64,8 +50,8 @@ def compare(x: torch.Tensor, op: str, groups: list[dist.ProcessGroup | None]) ->
         reduce_in(group)
     for _ in range(TURNS):
         for group, found in zip(groups, times, strict=True):
-            found.append(seconds_of(partial(reduce_in, group), calls, x.device))
-    copied = statistics.median(seconds_of(partial(y.copy_, x), calls, x.device) for _ in range(3))
+            found.append(clocks.per_call(partial(reduce_in, group), calls, x.device))
+    copied = statistics.median(clocks.per_call(partial(y.copy_, x), calls, x.device) for _ in range(3))
     plain, exact = (slowest(statistics.median(found) - copied) * 1e6 for found in times)
     return plain, exact
 

@@ -28,19 +28,6 @@ TURNS = 9
 Call = Callable[[], object]
 
 
-def seconds_of(call: Call, calls: int, device: torch.device) -> float:
-    """Seconds per call, of the slowest rank."""
-
-    def issue() -> None:
-        for _ in range(calls):
-            call()
-
-    if device.type == "cuda":
-        return slowest(clocks.on_device(issue)[0] / calls)
-    dist.barrier()
-    return slowest(clocks.on_host(issue) / calls)
-
-
 def in_turns(contenders: dict[str, Call], calls: int, device: torch.device) -> dict[str, float]:
     """Microseconds by contender: medians of turns."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -48,16 +35,16 @@ def in_turns(contenders: dict[str, Call], calls: int, device: torch.device) -> d
         call()
     for _ in range(TURNS):
         for name, call in contenders.items():
-            times[name].append(seconds_of(call, calls, device))
+            times[name].append(slowest(clocks.per_call(call, calls, device)))
     return {name: statistics.median(found) * 1e6 for name, found in times.items()}
 
 
-def exchange_us(nbytes: int, device: torch.device) -> float:
-    """A bare all_gather in which each rank sends the bytes of `nbytes` of bfloat16 in 8 bits."""
+def exchange_us(elements: int, device: torch.device) -> float:
+    """A bare all_gather in which each rank sends the bytes that so many elements take in 8 bits."""
     ranks = dist.get_world_size()
-    sent = torch.zeros(max(1, nbytes // 2 * 33 // 32 * 2 // ranks), dtype=torch.uint8, device=device)
+    sent = torch.zeros(max(1, elements * 33 // 32 * 2 // ranks), dtype=torch.uint8, device=device)
     there = sent.new_empty(ranks * sent.numel())
-    calls = max(3, min(200, (64 << 20) // max(1, nbytes)))
+    calls = max(3, min(200, (64 << 20) // max(1, 2 * elements)))
     return in_turns({"exchange": partial(dist.all_gather_into_tensor, there, sent)}, calls, device)[
         "exchange"
     ]
@@ -83,7 +70,7 @@ def measure(dtype: torch.dtype, size: int, device: torch.device) -> Row:
     row |= {"dtype": str(dtype)[6:], "bytes": size, "plain_us": times["plain"]}
     row |= {f"{name}_us": times[name] for name in times if name != "plain"}
     row |= {f"{name}_ratio": times["plain"] / times[name] for name in times if name != "plain"}
-    row |= {"floor_us": exchange_us(x.numel() * 2, device)}
+    row |= {"floor_us": exchange_us(x.numel(), device)}
     row |= {f"bits_{bits}_error": largest_error(x, bits) for bits in (8, "fp8")}
     return row
 

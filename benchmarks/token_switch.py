@@ -95,14 +95,7 @@ class Lane:
     seconds: list[float] = field(default_factory=list)
 
     def turn(self) -> float:
-        def issue() -> None:
-            for _ in range(self.calls):
-                self.call()
-
-        if self.here.type == "cuda":
-            return clocks.on_device(issue)[0] / self.calls
-        dist.barrier()
-        return clocks.on_host(issue) / self.calls
+        return clocks.per_call(self.call, self.calls, self.here)
 
     def settle(self) -> None:
         self.turn()

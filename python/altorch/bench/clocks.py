@@ -39,6 +39,19 @@ def on_device(issue: Callable[[], Any]) -> tuple[float, float]:
     return begin.elapsed_time(end) / 1000, host
 
 
+def per_call(call: Callable[[], Any], calls: int, device: torch.device) -> float:
+    """Of `calls` calls behind each other on a device, as on_device() has it, or on the host behind a barrier."""
+
+    def issue() -> None:
+        for _ in range(calls):
+            call()
+
+    if device.type == "cuda":
+        return on_device(issue)[0] / calls
+    dist.barrier()
+    return on_host(issue) / calls
+
+
 @functools.cache
 def cycles_per_second() -> float:
     cycles = 10_000_000
