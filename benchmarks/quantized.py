@@ -4,7 +4,8 @@
     torchrun --nproc-per-node 2 -m benchmarks.quantized --device cuda --json results.jsonl
 
 Prints microseconds of a call, their ratio, the floor (the bytes that one rank sends at the speed of a bare exchange)
-and the largest error, as a share of the largest sum.
+and the largest error, as a share of the largest sum. `graph`: replayed CUDA graphs, for which the host's time does not
+count.
 """
 
 from __future__ import annotations
@@ -39,12 +40,17 @@ def in_turns(contenders: dict[str, Call], calls: int, device: torch.device) -> d
     return {name: statistics.median(found) * 1e6 for name, found in times.items()}
 
 
+def calls_for(size: int) -> int:
+    """Of a turn: enough that the first call, which finds the GPU idle, does not count."""
+    return max(20, min(200, (256 << 20) // max(1, size)))
+
+
 def exchange_us(elements: int, device: torch.device) -> float:
     """A bare all_gather in which each rank sends the bytes that so many elements take in 8 bits."""
     ranks = dist.get_world_size()
-    sent = torch.zeros(max(1, elements * 33 // 32 * 2 // ranks), dtype=torch.uint8, device=device)
+    sent = torch.zeros(max(1, elements * 8 // 7 * 2 // ranks), dtype=torch.uint8, device=device)
     there = sent.new_empty(ranks * sent.numel())
-    calls = max(3, min(200, (64 << 20) // max(1, 2 * elements)))
+    calls = calls_for(2 * elements)
     return in_turns({"exchange": partial(dist.all_gather_into_tensor, there, sent)}, calls, device)[
         "exchange"
     ]
@@ -58,15 +64,34 @@ def largest_error(x: torch.Tensor, bits: int | str) -> float:
     return slowest(float((got - exact).abs().max() / exact.abs().max()))
 
 
-def measure(dtype: torch.dtype, size: int, device: torch.device) -> Row:
+CALLS_OF_A_GRAPH = 10
+
+
+def in_graph(call: Call) -> Call:
+    """Replays a CUDA graph of CALLS_OF_A_GRAPH calls."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS_OF_A_GRAPH):
+            call()
+    return graph.replay
+
+
+def measure(dtype: torch.dtype, size: int, device: torch.device, mode: str) -> Row:
     generator = torch.Generator().manual_seed(dist.get_rank())
     x = torch.randn(size // dtype.itemsize, generator=generator).to(dtype).to(device)
     y = x.clone()
-    calls = max(3, min(200, (64 << 20) // max(1, size)))
+    calls = calls_for(size)
     contenders: dict[str, Call] = {"plain": partial(dist.all_reduce, y, dist.ReduceOp.AVG)}  # stays finite
     contenders |= {f"bits_{bits}": partial(altorch.ops.all_reduce_quantized, x, bits) for bits in (8, "fp8")}
-    times = in_turns(contenders, calls, device)
-    row: Row = {"benchmark": "quantized", "device": device.type, "ranks": dist.get_world_size()}
+    if mode == "graph":
+        contenders = {name: in_graph(call) for name, call in contenders.items()}
+        times = in_turns(contenders, max(3, calls // CALLS_OF_A_GRAPH), device)
+        times = {name: took / CALLS_OF_A_GRAPH for name, took in times.items()}
+    else:
+        times = in_turns(contenders, calls, device)
+    row: Row = {"benchmark": "quantized", "device": device.type, "ranks": dist.get_world_size(), "mode": mode}
     row |= {"dtype": str(dtype)[6:], "bytes": size, "plain_us": times["plain"]}
     row |= {f"{name}_us": times[name] for name in times if name != "plain"}
     row |= {f"{name}_ratio": times["plain"] / times[name] for name in times if name != "plain"}
@@ -87,25 +112,32 @@ def main() -> None:
     first = dist.get_rank() == 0
     if first:
         rows.append(arguments.json, [report.where(arguments.device)])
-    jobs = [(getattr(torch, name), size) for name in arguments.dtypes for size in arguments.sizes]
+    modes = ("sync", "graph") if device.type == "cuda" else ("sync",)
+    jobs = [
+        (getattr(torch, name), size, mode)
+        for name in arguments.dtypes
+        for size in arguments.sizes
+        for mode in modes
+    ]
     measured: list[Row] = []
     with Progress(len(jobs), quiet=not first) as progress:
-        for dtype, size in jobs:
-            progress.at(f"{dtype} {size}")
-            measured.append(measure(dtype, size, device))
+        for dtype, size, mode in jobs:
+            progress.at(f"{dtype} {size} {mode}")
+            measured.append(measure(dtype, size, device, mode))
             if first:
                 rows.append(arguments.json, measured[-1:])
     if first:
         print(f"{dist.get_world_size()} ranks, {arguments.device}; microseconds of a call")
         print(
-            f"{'type':>9} {'bytes':>10} {'plain':>9} {'int8':>9} {'fp8':>9} {'ratio':>6} {'fp8':>6} {'floor':>8}"
-            f" {'error':>9} {'fp8':>9}"
+            f"{'type':>9} {'bytes':>10} {'mode':>6} {'plain':>9} {'int8':>9} {'fp8':>9} {'ratio':>6} {'fp8':>6} "
+            f"{'floor':>8} {'error':>9} {'fp8':>9}"
         )
         for row in measured:
             print(
-                f"{row['dtype']:>9} {row['bytes']:>10} {row['plain_us']:>9.1f} {row['bits_8_us']:>9.1f}"
-                f" {row['bits_fp8_us']:>9.1f} {row['bits_8_ratio']:>6.2f} {row['bits_fp8_ratio']:>6.2f}"
-                f" {row['floor_us']:>8.1f} {row['bits_8_error']:>9.1e} {row['bits_fp8_error']:>9.1e}"
+                f"{row['dtype']:>9} {row['bytes']:>10} {row['mode']:>6} {row['plain_us']:>9.1f}"
+                f" {row['bits_8_us']:>9.1f} {row['bits_fp8_us']:>9.1f}"
+                f" {row['bits_8_ratio']:>6.2f} {row['bits_fp8_ratio']:>6.2f} {row['floor_us']:>8.1f}"
+                f" {row['bits_8_error']:>9.1e} {row['bits_fp8_error']:>9.1e}"
             )
     process_group.leave()
 

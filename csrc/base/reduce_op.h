@@ -25,8 +25,14 @@ enum class ReduceOp : std::uint8_t {
   // Only in altorch: SUM and AVG of a group whose sums are exact (docs/exact.md), and of float8.
   kExactSum,
   kExactAvg,
+  // Only in altorch: sums of values that travel in 8 bits, of altorch.ops.all_reduce_quantized. The
+  // LL128 kernels alone have them.
+  kInt8Sum,
+  kInt8Avg,
+  kFloat8Sum,
+  kFloat8Avg,
 };
-inline constexpr int kReduceOpCount = 11;
+inline constexpr int kReduceOpCount = 15;
 // Those that torch has.
 inline constexpr int kTorchReduceOpCount = 9;
 template <>
@@ -70,6 +76,10 @@ inline constexpr EnumTable<ReduceOp, ReduceOpTraits> kReduceOps({
     {ReduceOp::kPremulSum, {"PREMUL_SUM", BinaryOp::kSum, std::nullopt, false}},
     {ReduceOp::kExactSum, {"exact SUM", BinaryOp::kExactSum, std::nullopt, false, false, true}},
     {ReduceOp::kExactAvg, {"exact AVG", BinaryOp::kExactSum, std::nullopt, false, false, true}},
+    {ReduceOp::kInt8Sum, {"SUM in int8", BinaryOp::kSum, std::nullopt, false, false}},
+    {ReduceOp::kInt8Avg, {"AVG in int8", BinaryOp::kSum, std::nullopt, false, false}},
+    {ReduceOp::kFloat8Sum, {"SUM in float8", BinaryOp::kSum, std::nullopt, false, false}},
+    {ReduceOp::kFloat8Avg, {"AVG in float8", BinaryOp::kSum, std::nullopt, false, false}},
 });
 constexpr const char* name_of(ReduceOp op) { return kReduceOps[op].name; }
 // More ranks are refused when a group is made: a sum of float16 in float64 would not be exact any
@@ -77,6 +87,18 @@ constexpr const char* name_of(ReduceOp op) { return kReduceOps[op].name; }
 inline constexpr int kMostExactRanks = 8192;
 // Whether `op` rounds once, so that one step must see all values.
 constexpr bool is_exact(ReduceOp op) { return kReduceOps[op].of_numbers == BinaryOp::kExactSum; }
+
+// Whether values travel in 8 bits.
+constexpr bool is_quantized(ReduceOp op) { return op >= ReduceOp::kInt8Sum && op <= ReduceOp::kFloat8Avg; }
+constexpr ReduceOp quantized_sum(bool float8, bool mean) {
+  if (float8) return mean ? ReduceOp::kFloat8Avg : ReduceOp::kFloat8Sum;
+  return mean ? ReduceOp::kInt8Avg : ReduceOp::kInt8Sum;
+}
+constexpr bool is_float8_sum(ReduceOp op) { return op == ReduceOp::kFloat8Sum || op == ReduceOp::kFloat8Avg; }
+constexpr bool is_mean(ReduceOp op) {
+  return op == ReduceOp::kAvg || op == ReduceOp::kExactAvg || op == ReduceOp::kInt8Avg ||
+         op == ReduceOp::kFloat8Avg;
+}
 
 // SUM and AVG of float8 are always exact and rounded once: its 2 or 3 bits of mantissa are too few
 // to round at each step.
@@ -86,9 +108,10 @@ constexpr ReduceOp rounded_once(ReduceOp op, DType dtype) {
 }
 
 // How `op` combines two values of this type; none where torch does not define it for bools or
-// integers.
+// integers, and where values travel in 8 bits: no kernel combines two values so.
 constexpr std::optional<BinaryOp> binary_op_of(ReduceOp op, DType dtype) {
   const ReduceOpTraits& traits = kReduceOps[op];
+  if (is_quantized(op)) return std::nullopt;
   if (dtype == DType::kBool) return traits.of_bools;
   if (is_integral(dtype) && !traits.takes_integers) return std::nullopt;
   if (is_complex(dtype) && !traits.takes_complex) return std::nullopt;

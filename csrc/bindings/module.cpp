@@ -254,6 +254,9 @@ PYBIND11_MODULE(_C, module) {
       .def("all_reduce_rms_norm", &AlBackend::all_reduce_rms_norm, py::call_guard<py::gil_scoped_release>(),
            py::arg("part"), py::arg("residual"), py::arg("weight"), py::arg("eps"),
            "For altorch.ops: rows of residual + sum(part) divided by their root mean square, and those sums.")
+      .def("all_reduce_quantized", &AlBackend::all_reduce_quantized, py::call_guard<py::gil_scoped_release>(),
+           py::arg("tensor"), py::arg("float8"), py::arg("mean"),
+           "For altorch.ops: the sum of values that travel in 8 bits; None: no kernel of this group does it.")
       .def("scan", &AlBackend::scan, py::call_guard<py::gil_scoped_release>(), py::arg("tensor"),
            py::arg("op"), py::arg("exclusive"),
            "For altorch.ops: the reduction of the ranks up to this one, or below it (rank 0: its own).")
@@ -587,11 +590,11 @@ PYBIND11_MODULE(_C, module) {
       "The exact sum, or mean, over the first dimension, rounded once: a new tensor.");
   module.def(
       "quantize",
-      [](const at::Tensor& tensor, std::int64_t number, bool float8) {
-        return guarded([&] { return quantize(tensor, number, float8); });
+      [](const at::Tensor& tensor, std::int64_t number, bool float8, bool mean) {
+        return guarded([&] { return quantize(tensor, number, float8, mean); });
       },
       py::call_guard<py::gil_scoped_release>(), py::arg("tensor"), py::arg("number"), py::arg("float8"),
-      "The values in 8 bits: a byte tensor with a row for each of `number` chunks.");
+      py::arg("mean"), "The values in 8 bits: a byte tensor with a row for each of `number` chunks.");
   module.def(
       "sum_quantized",
       [](const at::Tensor& chunks, const at::Tensor& result, double factor, bool float8) {

@@ -465,13 +465,12 @@ void CudaDevice::exchange(const Exchange& job, Stream stream) {
   launch(exchange_, static_cast<unsigned>(2 * most), static_cast<unsigned>(ranks), kThreads, &job, stream);
 }
 
-// A thread for every 16 elements.
+// A thread for every pack.
 void CudaDevice::change_chunks(const QuantizedChunks& job, DType dtype, Stream stream) {
-  if (job.count == 0) return;
   const auto entered = context_->enter();
   void*& own = quantized_chunks_[job.float8][static_cast<int>(dtype)];
   if (!own) own = context_->kernel(quantized_chunks_kernel(dtype, job.float8 != 0));
-  launch(own, divided_up(job.count, std::int64_t{16}), /*most_blocks=*/1024, &job, stream);
+  launch(own, divided_up(job.count + 1, std::int64_t{14}), /*most_blocks=*/1024, &job, stream);
 }
 
 void CudaDevice::reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) {

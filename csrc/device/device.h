@@ -23,11 +23,10 @@ using Stream = void*;  // cudaStream_t
 using PinnedMemory = std::shared_ptr<std::byte>;
 using DeviceMemory = std::shared_ptr<std::byte>;
 
-// Sets how many units each of `counts` takes. `element`: bytes.
-inline void count_units(Ll128Reduce& job, std::int64_t element) {
+// Sets how many units each of `counts` takes. `unit`: elements in one.
+inline void count_units(Ll128Reduce& job, std::int64_t unit) {
   for (int rank = 0; rank < job.slots.number; ++rank) {
-    job.units[rank] =
-        static_cast<int>((job.counts[rank] * element + Ll128Slots::kUnitBytes - 1) / Ll128Slots::kUnitBytes);
+    job.units[rank] = static_cast<int>((job.counts[rank] + unit - 1) / unit);
     if (job.units[rank] > job.most_units) job.most_units = job.units[rank];
   }
 }

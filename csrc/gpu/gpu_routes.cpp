@@ -120,14 +120,13 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
   return route;
 }
 
-GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
+GpuRoute* GpuRoutes::look_for(std::span<const Operation> operations, bool capturing, std::string& reasons) {
   const Operation& first = operations.front();
   const std::string_view asked = rules_.gpu_route(operations, world_.ranks);
   for (const GpuRouteRow* row : gpu_route_rows()) {
     if (!asked.empty() || !row->opens_at_once || world_.missing[index_of(*row)]) continue;
     if (made(*row, first) && row->forced) break;
   }
-  std::string reasons;
   GpuRoute* found = nullptr;
   const auto takes = [&](const Route& route) {
     auto reason = unsupported_reason(route, operations, world_, capturing ? &rules_ : nullptr);
@@ -146,9 +145,20 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
     return false;
   };
   decide(operations, world_, rules_, std::ref(takes));
-  if (found) return *found;
+  return found;
+}
+
+GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
+  std::string reasons;
+  if (GpuRoute* const found = look_for(operations, capturing, reasons)) return *found;
+  const bool any = rules_.gpu_route(operations, world_.ranks).empty();
   throw Error(ErrorKind::kUnsupported, "no route can carry it between GPUs (" + reasons + "); " +
-                                           (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
+                                           (any ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
+}
+
+bool GpuRoutes::can_carry(const Operation& operation, bool capturing) {
+  std::string reasons;
+  return !suspended_ && look_for({&operation, 1}, capturing, reasons);
 }
 
 GpuRoute* GpuRoutes::in_pairs(GpuRoute& small, std::size_t place, const Operation& operation) {

@@ -52,6 +52,8 @@ class GpuRoutes : public DeviceCarrier {
   //   kTransport        the group is aborted
   //   and what a wait for the other ranks throws.
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
+  // Whether choose() finds a route for this call; collective like it, as routes may be opened.
+  bool can_carry(const Operation& operation, bool capturing);
   // Enqueues the operations on `stream`, and does not wait for the device; may wait for peers (NCCL
   // connects). If it throws, the buffers must stay until the stream is past. Behind them it
   // enqueues a kernel that marks their results once mark_results() was called, unless the route
@@ -87,6 +89,8 @@ class GpuRoutes : public DeviceCarrier {
 
  private:
   GpuRoute& find(std::span<const Operation> operations, bool capturing);
+  // Null: no route carries them; `reasons` says why.
+  GpuRoute* look_for(std::span<const Operation> operations, bool capturing, std::string& reasons);
   // Null when it turned out, on some rank, that there can be none: world_.missing says why.
   GpuRoute* made(const GpuRouteRow& row, const Operation& operation);
   // The route for its small blocks, and NCCL for the others. Null where this rank has no small

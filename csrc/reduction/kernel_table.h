@@ -22,11 +22,11 @@ using ExactKernel = void (*)(std::span<const void* const> parts, bool mean, void
 using ScaleKernel = void (*)(void* data, double factor, std::size_t count);
 using DivideKernel = void (*)(void* data, long long divisor, std::size_t count);
 using WidenKernel = void (*)(const void* half, float* wide, std::size_t count);
-inline constexpr std::size_t kQuantizedBlock = 128;
-// Whole blocks of kQuantizedBlock values, of which the last may be shorter, and their scales.
-using QuantizeKernel = void (*)(const float* values, std::size_t count, std::uint8_t* codes, float* scales);
-using AddQuantizedKernel = void (*)(const std::uint8_t* codes, const float* scales, float* sums,
-                                    std::size_t count);
+// Of values in 8 bits (reduction/quantized.h): a unit has so many rows of so many pairs.
+inline constexpr std::size_t kQuantizedRows = 7, kQuantizedPacks = 60;
+inline constexpr std::size_t kQuantizedUnit = kQuantizedRows * 2 * kQuantizedPacks;
+using QuantizeKernel = void (*)(const float* values, std::size_t units, std::uint16_t* packs);
+using AddQuantizedKernel = void (*)(const std::uint16_t* packs, std::size_t units, float* sums);
 using NarrowKernel = void (*)(const float* wide, void* half, std::size_t count);
 
 // A null entry is a combination that torch does not define.

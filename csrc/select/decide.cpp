@@ -171,6 +171,8 @@ std::optional<std::string> unsupported_reason(const Route& route, std::span<cons
   if (const auto& missing = world.missing[index_of(row)]) return missing;
   for (const Operation& operation : operations) {
     if (auto why = row.unsupported_to(operation)) return why;
+    if (operation.reduces() && is_quantized(operation.op) && !(row.sums_in_8_bits && world.linked))
+      return "sums in 8 bits need peer, between GPUs that NVLink links";
     if (world.deterministic && !row.in_rank_order && operation.reduces() && !is_integral(operation.dtype))
       return "the order of its sums depends on the size, which ALTORCH_DETERMINISTIC=1 forbids";
     if (!capturing) continue;

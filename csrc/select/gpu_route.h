@@ -26,9 +26,10 @@ struct GpuRouteRow {
   std::string_view fallback_for = {};
   // Opened with the group's first CUDA call, because the capture of a graph cannot wait for it.
   bool opens_at_once = false;
-  bool forced = false;         // used where it is supported, even if ALTORCH_ROUTE names another
-  bool in_rank_order = false;  // reduces in the order of the ranks, at every size
-  bool guarded = false;        // does not mark results of aborted calls itself: poison_guard.h does
+  bool forced = false;          // used where it is supported, even if ALTORCH_ROUTE names another
+  bool in_rank_order = false;   // reduces in the order of the ranks, at every size
+  bool sums_in_8_bits = false;  // between GPUs that NVLink links: altorch.ops.all_reduce_quantized
+  bool guarded = false;         // does not mark results of aborted calls itself: poison_guard.h does
 
   // Why it is unsupported on this device of this process; in this group; for this operation. One
   // clause, or nothing.

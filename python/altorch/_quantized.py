@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _NAME = "altorch.ops.all_reduce_quantized"
-_ALIGNED = 512  # a chunk's elements are a multiple (csrc/backend/c10d/quantized.cpp)
+_UNIT = 840  # a chunk's elements are a multiple (csrc/reduction/quantized.h)
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -30,10 +30,23 @@ def all_reduce_quantized(tensor: Tensor, float8: bool, group: ProcessGroup, mean
     ranks = group.size()
     if ranks == 1:
         return tensor.resolve_neg().clone(memory_format=torch.contiguous_format)
-    factor = 1 / ranks if mean else 1.0
-    return (
-        _one_shot(tensor, float8, factor, group) if ranks == 2 else _two_shot(tensor, float8, factor, group)
-    )
+    if (result := _in_one_kernel(tensor, float8, mean, group)) is not None:
+        return result
+    reduce = _one_shot if ranks == 2 else _two_shot
+    return reduce(tensor, float8, mean, group)
+
+
+def _in_one_kernel(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup) -> Tensor | None:
+    """None: this group has none."""
+    from altorch import _backend
+    from altorch._extension import extension
+
+    if not tensor.is_cuda:
+        return None
+    backend = _backend.carrying(group._get_backend(tensor.device))
+    if not isinstance(backend, extension().Backend):
+        return None
+    return backend.all_reduce_quantized(tensor, float8, mean)
 
 
 def _check(tensor: Tensor) -> None:
@@ -48,38 +61,42 @@ def _check(tensor: Tensor) -> None:
         )
 
 
-def _one_shot(tensor: Tensor, float8: bool, factor: float, group: ProcessGroup) -> Tensor:
+def _one_shot(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup) -> Tensor:
     """Every rank adds what all have."""
     from altorch._extension import extension
 
     engine = extension()
     values = tensor.resolve_neg().contiguous()
-    own = engine.quantize(values, 1, float8)
+    own = engine.quantize(values, 1, float8, mean)
     chunks = own.new_empty(group.size(), own.shape[1])
     dist.all_gather_into_tensor(chunks, own, group=group)
     result = torch.empty_like(values)
-    engine.sum_quantized(chunks, result, factor, float8)
+    engine.sum_quantized(chunks, result, _factor(group, mean), float8)
     return result
 
 
-def _two_shot(tensor: Tensor, float8: bool, factor: float, group: ProcessGroup) -> Tensor:
+def _two_shot(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup) -> Tensor:
     """Every rank adds a part of what all have, quantizes the sum, and passes it on."""
     from altorch._extension import extension
 
     engine = extension()
     values = tensor.resolve_neg().contiguous()
-    own = engine.quantize(values, group.size(), float8)
+    own = engine.quantize(values, group.size(), float8, mean)
     chunks = torch.empty_like(own)
     dist.all_to_all_single(chunks, own, group=group)
-    size = -(-values.numel() // (group.size() * _ALIGNED)) * _ALIGNED
+    size = -(-values.numel() // (group.size() * _UNIT)) * _UNIT
     sums = torch.empty(size, dtype=torch.float32, device=values.device)
-    engine.sum_quantized(chunks, sums, factor, float8)
-    passed_on = engine.quantize(sums, 1, float8)
+    engine.sum_quantized(chunks, sums, _factor(group, mean), float8)
+    passed_on = engine.quantize(sums, 1, float8, mean)
     chunks = passed_on.new_empty(group.size(), passed_on.shape[1])
     dist.all_gather_into_tensor(chunks, passed_on, group=group)
     result = torch.empty_like(values)
     engine.dequantize(chunks, result, float8)
     return result
+
+
+def _factor(group: ProcessGroup, mean: bool) -> float:
+    return 1 / group.size() if mean else 1.0
 
 
 def ddp_hook(

@@ -69,15 +69,15 @@ def all_reduce_quantized(
 ) -> Tensor:
     """The sum of `x` over all ranks, whose values travel in 8 bits: a new tensor, the same bits on every rank.
 
-    Half the bytes of bfloat16 and a quarter of those of float32, for an error that docs/quantized.md bounds: with
-    `bits=8`, of int8, at most 1/254 of the largest value of each 128 in a row, for each rank and for the sum; with
-    `bits="fp8"`, of float8_e4m3fn, at most 1/16 of each value. Values are added in float32. A NaN or an infinity makes
-    NaN of the 128 values around it. `mean`: the sum divided by the number of ranks.
+    57 % of the bytes of bfloat16 and 29 % of those of float32, for an error that docs/quantized.md bounds: with
+    `bits=8`, of int8, at most 1/252 of the largest of 14 values that share a scale, for each rank and for the sum; with
+    `bits="fp8"`, of float8_e4m3fn, about 1/16 of each value. Values are added in float32. A NaN or an infinity makes
+    NaN of its 14 values. `mean`: the sum divided by the number of ranks.
 
     Collective over `group` (default: the whole world). `x`: float16, bfloat16 or float32, of one shape and type on all
-    ranks; another type raises ValueError, and so does another `bits`. It is an all_to_all and an all_gather of bytes,
-    or an all_gather alone between two ranks, over the backend of the group, whose errors it has; a CUDA graph captures
-    it where it captures those. Synchronous, in the order of the current stream, and without gradients: a tensor that
+    ranks; another type raises ValueError, and so does another `bits`. Over "al" it is one kernel between GPUs that
+    NVLink links. Else it is an all_to_all and an all_gather of bytes, or an all_gather alone between two ranks, over
+    the backend of the group, whose errors it has; a CUDA graph captures it where it captures those. Synchronous, in the order of the current stream, and without gradients: a tensor that
     requires one raises NotImplementedError, unless under `torch.no_grad()`.
     """
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()

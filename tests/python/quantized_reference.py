@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from worker import World
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
-BLOCK = 128
-SIZES = (1, 127, 128, 129, 1000, 4096, 70_001)
+ROWS, PACKS = 7, 60  # a unit is a matrix of rows of pairs, and a pack a column of pairs
+UNIT = ROWS * PACKS * 2
+SIZES = (1, 119, 720, 839, 840, 841, 4096, 70_001)
 
 
 def inputs(world: World, dtype: torch.dtype, count: int, kind: str) -> list[torch.Tensor]:
@@ -23,7 +24,7 @@ def inputs(world: World, dtype: torch.dtype, count: int, kind: str) -> list[torc
         values = torch.randn(count, generator=generator, dtype=torch.float64)
         if kind == "outliers":
             values = torch.where(
-                torch.rand(count, generator=generator) < 1 / BLOCK, values * 1000, values / 1000
+                torch.rand(count, generator=generator) < 1 / 14, values * 1000, values / 1000
             )
         if kind == "spread":
             values *= torch.pow(2.0, torch.randint(-12, 12, (count,), generator=generator).double())
@@ -31,18 +32,22 @@ def inputs(world: World, dtype: torch.dtype, count: int, kind: str) -> list[torc
     return parts
 
 
+def unpacked(units: int) -> torch.Tensor:
+    """The number of the pack that holds each value."""
+    numbers = torch.arange(units * PACKS).view(units, 1, PACKS, 1)
+    return numbers.expand(units, ROWS, PACKS, 2).reshape(-1)
+
+
 def largest_near(values: torch.Tensor) -> torch.Tensor:
-    """For each value the largest absolute value of its block."""
-    padded = torch.nn.functional.pad(values.abs(), (0, -len(values) % BLOCK))
-    return padded.view(-1, BLOCK).amax(1).repeat_interleave(BLOCK)[: len(values)]
+    """For each value the largest absolute value of its pack."""
+    padded = torch.nn.functional.pad(values.abs(), (0, -len(values) % UNIT)).view(-1, ROWS, PACKS, 2)
+    return padded.amax((1, 3), keepdim=True).expand_as(padded).reshape(-1)[: len(values)]
 
 
 def step_error(values: torch.Tensor, bits: int | str) -> torch.Tensor:
     """How far a value may be from the code that it becomes."""
-    largest = largest_near(values)
-    if bits == 8:
-        return largest / 254 * (1 + 1e-6)
-    return values.abs() / 16 * (1 + 1e-6) + largest / 448 * 2.0**-10
+    largest = largest_near(values) * (1 + 1 / 128) * (1 + 1e-6)
+    return largest / 254 if bits == 8 else values.abs() / 16 * (1 + 1e-6) + largest / 448 * 2.0**-10
 
 
 def bound(parts: list[torch.Tensor], bits: int | str, factor: float) -> tuple[torch.Tensor, torch.Tensor]:

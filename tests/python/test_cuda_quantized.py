@@ -84,3 +84,25 @@ def test_streams_and_other_calls_between(world):
         dist.all_gather_into_tensor(z.new_empty(600_000), z)
         torch.cuda.current_stream().wait_stream(side)
         ref.check(world, got, parts, 8, mean=True)
+
+
+@on_ranks(2, 3)
+def test_ranks_that_differ_are_told(world):
+    here = device(world)
+    if not world.is_al or not co_resident(world):
+        pytest.skip("one kernel does it only where the ranks' kernels run at the same time")
+    whole = torch.ones(5000, device=here)
+    others = [
+        lambda group: altorch.ops.all_reduce_quantized(whole[1:], group=group),
+        lambda group: altorch.ops.all_reduce_quantized(whole.half(), group=group),
+        lambda group: altorch.ops.all_reduce_quantized(whole, "fp8", group),
+        lambda group: altorch.ops.all_reduce_quantized(whole, 8, group, mean=True),
+    ]
+    for call in others:
+        group = dist.new_group()
+        altorch.ops.all_reduce_quantized(whole, group=group)
+        with pytest.raises(RuntimeError, match="must make the same calls in the same order"):
+            call(group) if world.rank == 0 else altorch.ops.all_reduce_quantized(whole, group=group)
+            torch.cuda.synchronize()
+            dist.barrier(group)
+    assert altorch.ops.all_reduce_quantized(whole).sub(world.size).abs().max() < 0.1

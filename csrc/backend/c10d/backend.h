@@ -178,6 +178,11 @@ class AlBackend : public c10d::Backend {
                                                         const std::optional<at::Tensor>& weight,
                                                         double epsilon);
 
+  // backend_quantized.cpp. A new tensor: the sum, or mean, of values that travel in 8 bits. None:
+  // no kernel of this group does it. Collective over the group either way. `tensor`: float16,
+  // bfloat16 or float32. The host goes on as after any synchronous call.
+  std::optional<at::Tensor> all_reduce_quantized(const at::Tensor& tensor, bool float8, bool mean);
+
   // backend_sparse.cpp. SUM of tensors in coordinates (COO). With CUDA tensors the call returns,
   // asynchronous or not, when all ranks have called.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;

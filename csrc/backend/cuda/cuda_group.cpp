@@ -232,6 +232,13 @@ void CudaGroup::connect(const Operation& usual) {
   routes_.choose({&usual, 1}, /*capturing=*/false);
 }
 
+bool CudaGroup::can_carry(const Operation& operation) {
+  const c10::DeviceGuard on_device(device_);
+  const bool capturing = is_captured(cuda_guard().getStream(device_));
+  const std::lock_guard launching(launch_mutex_);
+  return routes_.can_carry(operation, capturing);
+}
+
 c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<PreparedCall> calls,
                                                  bool async) {
   c10::SmallVector<Operation, 4> operations;

@@ -67,6 +67,8 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
 
   // Makes the route that this operation takes; collective over the group.
   void connect(const Operation& usual);
+  // Whether a route carries this call, on the current stream; collective over the group.
+  bool can_carry(const Operation& operation);
   // Enqueues the calls, several of them together. Null if not `async`: then the caller's stream is
   // in order already.
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<PreparedCall> calls, bool async);

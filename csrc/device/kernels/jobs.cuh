@@ -162,13 +162,20 @@ struct Exchange {
       {};  // 1: what is sent and what is taken are the same memory, all of it
 };
 
-// Values in 8 bits, in chunks of `size` elements (a multiple of 4 * kBlock, so that each is
-// aligned), which take size * 33 / 32 bytes and lie `stride` bytes apart. kQuantize: `input`
-// becomes `number` chunks. kSum: `output` becomes the sum of all chunks, times `factor`.
-// kDequantize: it becomes their values, one chunk behind the other.
+// What a rank passed to altorch.ops.all_reduce_quantized: the same on all ranks of a call.
+struct QuantizedHeader {
+  kernels::i64 count = 0;  // elements
+  unsigned kind = 0;       // type, code, sum or mean: backend/c10d/quantized.cpp
+  unsigned unused = 0;
+};
+
+// Values in 8 bits, in chunks of `size` elements, a multiple of kUnit. A chunk is a header and then
+// packs (kernels/quantized.cuh); chunks lie `stride` bytes apart. kQuantize: `input` becomes
+// `number` chunks. kSum: `output` becomes the sum of all chunks, times `factor`. kDequantize: it
+// becomes their values, one chunk behind the other.
 struct QuantizedChunks {
   enum Step { kQuantize, kSum, kDequantize };
-  static constexpr int kBlock = 128;  // values with a scale of their own
+  static constexpr int kUnit = 840;  // values of 60 packs
   const void* input = nullptr;
   void* output = nullptr;
   void* chunks = nullptr;
@@ -176,6 +183,7 @@ struct QuantizedChunks {
   int number = 0, step = kQuantize;
   float factor = 1.0f;
   int float8 = 0;  // 1: codes are float8_e4m3fn; 0: int8
+  QuantizedHeader header;
 };
 
 // The slots of warps for the LL128 protocol: see kernels/ll128.cuh. By rank, with none for this

@@ -57,9 +57,11 @@ static_assert(kSlots * kRoundWords * 8 == Ll128Slots::kBytesOfWarp);
 struct alignas(16) Halves {
   u64 low, high;
 };
-struct LanePacks {
-  Halves first, second;
+template <class Pack>
+struct OfLane {
+  Pack first, second;
 };
+using LanePacks = OfLane<Halves>;
 using UnitsOfRound = LanePacks[kUnitsOfRound][AL_LANES];
 AL_DEVICE bool carries_number(int lane) { return lane % 8 == 7; }
 AL_DEVICE int first_pack(int lane) { return carries_number(lane) ? 2 * kRowPacks + lane / 8 : lane - lane / 8; }
@@ -196,6 +198,10 @@ struct AnyPacks {
   AL_DEVICE static void store_all(void* data, i64 bytes, int unit, int lane, const LanePacks& given) {
     store(data, bytes, unit, lane, given);
   }
+  // What an aborted call stores in place of data.
+  AL_DEVICE static void store_poison(void* data, i64 bytes, int unit, int lane, u64 pattern) {
+    store(data, bytes, unit, lane, {{pattern, pattern}, {pattern, pattern}});
+  }
 };
 
 // A vector that is aligned to 16 bytes. Memory after its end may hold anything.
@@ -225,6 +231,9 @@ struct WholePacks {
 #endif
   }
   AL_DEVICE static void store_all(void* data, i64 bytes, int unit, int lane, const LanePacks& given);
+  AL_DEVICE static void store_poison(void* data, i64 bytes, int unit, int lane, u64 pattern) {
+    AnyPacks::store_poison(data, bytes, unit, lane, pattern);
+  }
   // Stores all but an incomplete last pack: see store_end().
   AL_DEVICE static void store(void* data, i64 bytes, int unit, int lane, const LanePacks& given) {
     const int at = unit * kUnitPacks + first_pack(lane), number = static_cast<int>(bytes / 16);
@@ -263,6 +272,7 @@ AL_DEVICE void store_end(void* data, i64 bytes, int turn, const Result& result) 
 // Loads the lanes' packs of a round's units, all loads in flight at once.
 template <class Packs>
 AL_DEVICE void load_units(const Packs& vector, const Warp& warp, int round, UnitsOfRound& units) {
+  if constexpr (requires { vector.load_round(warp, round, units); }) return vector.load_round(warp, round, units);
   AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
     for (int i = 0; i < AL_LANES; ++i) units[place][i] = vector.load(unit_of(warp, round, place), AL_LANE(i));
   }
@@ -284,9 +294,10 @@ AL_DEVICE void push_lines(u64* words, u64 number, const LanePacks (&packs)[AL_LA
 }
 // Pushes the units of a round to one rank. `here`: this rank has not aborted, first as this lane
 // sees it, then agreed among all lanes. An aborted rank pushes nothing. The load of the abort flag
-// overlaps with the loads of data.
+// overlaps with the loads of data. `packs`: what is pushed; undefined where the round has no unit.
 template <class Packs>
-AL_DEVICE void push_units(const Ll128Peer& peer, const Packs& vector, const Warp& warp, int round, bool& here) {
+AL_DEVICE void push_units(const Ll128Peer& peer, const Packs& vector, const Warp& warp, int round, bool& here,
+                          UnitsOfRound& packs) {
   const u64 number = peer.number + static_cast<u64>(round);
   u64* const words = peer.theirs + slot_of(number);
   const int units = vector.units();
@@ -296,13 +307,18 @@ AL_DEVICE void push_units(const Ll128Peer& peer, const Packs& vector, const Warp
     if (here) push_lines(words, number, nothing, 1);
     return;
   }
-  UnitsOfRound packs;
   load_units(vector, warp, round, packs);
   here = AL_WARP_ALL(here);
   AL_UNROLL for (int place = 0; here && place < kUnitsOfRound; ++place) {
     if (unit_of(warp, round, place) >= units) break;
     push_lines(words + place * kUnitWords, number, packs[place], kLinesOfUnit);
   }
+}
+
+template <class Packs>
+AL_DEVICE void push_units(const Ll128Peer& peer, const Packs& vector, const Warp& warp, int round, bool& here) {
+  UnitsOfRound packs;
+  push_units(peer, vector, warp, round, here, packs);
 }
 
 // Waits for a round of a rank that sends `units` in total. Returns false if the call was aborted.

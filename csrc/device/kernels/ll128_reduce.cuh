@@ -36,6 +36,9 @@ template <class Number>
 struct ScaledPacks : AnyPacks {
   bool scaled;
   double factor;
+  AL_DEVICE static ScaledPacks of_job(const Ll128Reduce& job, const void* part, i64 bytes) {
+    return {AnyPacks::of(part, bytes), job.scaled != 0, job.factor};
+  }
   AL_DEVICE LanePacks load(int unit, int lane) const {
     const LanePacks loaded = AnyPacks::load(unit, lane);
     if (!scaled) return loaded;
@@ -48,33 +51,51 @@ AL_DEVICE Packs packs_for(const Ll128Reduce& job, int rank) {
   using Stored = typename Number::Stored;
   const auto* const part = part_for<Stored>(job, rank);
   const i64 bytes = bytes_for<Stored>(job, rank);
-  if constexpr (Packs::kEndsApart) {
-    return Packs::of(part, bytes);
+  if constexpr (requires { Packs::of_job(job, part, bytes); }) {
+    return Packs::of_job(job, part, bytes);
   } else {
-    return {AnyPacks::of(part, bytes), job.scaled != 0, job.factor};
+    return Packs::of(part, bytes);
   }
 }
 
+// Makes a pack of the result of one pack of each rank. Values in 8 bits have another
+// (ll128_quantized.cuh).
 template <class Number>
-using Sums = typename Number::Computed[Pack<typename Number::Stored>::kLength];
-template <class Number, class Operator>
-AL_DEVICE void add_pack(Sums<Number>& sums, Halves pack, bool first) {
-  const auto elements = __builtin_bit_cast(Pack<typename Number::Stored>, pack);
-  AL_UNROLL for (int i = 0; i < Pack<typename Number::Stored>::kLength; ++i) {
-    const auto value = Number::widen(elements.elements[i]);
-    sums[i] = first ? value : Operator::template apply<Number>(sums[i], value);
-  }
-}
-// part(rank) returns that rank's pack.
-template <class Number, bool kMean, class Part>
-AL_DEVICE Halves pack_of(const Sums<Number>& sums, int number, const Part& part) {
+struct PackSum {
   using Elements = Pack<typename Number::Stored>;
-  Elements made;
-  AL_UNROLL for (int i = 0; i < Elements::kLength; ++i)
-    made.elements[i] = finalize<Number, kMean>(
-        sums[i], number, [part, i](int rank) { return __builtin_bit_cast(Elements, part(rank)).elements[i]; });
-  return __builtin_bit_cast(Halves, made);
-}
+  using Result = Halves;  // what is stored of a pack
+
+  typename Number::Computed sums[Elements::kLength];
+
+  template <class Operator>
+  AL_DEVICE void add(Halves pack, bool first) {
+    const auto elements = __builtin_bit_cast(Elements, pack);
+    AL_UNROLL for (int i = 0; i < Elements::kLength; ++i) {
+      const auto value = Number::widen(elements.elements[i]);
+      sums[i] = first ? value : Operator::template apply<Number>(sums[i], value);
+    }
+  }
+  // Of `number` ranks. part(rank) returns that rank's pack.
+  template <bool kMean, class Part>
+  AL_DEVICE Halves pack(int number, const Part& part) const {
+    Elements made;
+    AL_UNROLL for (int i = 0; i < Elements::kLength; ++i)
+      made.elements[i] = finalize<Number, kMean>(
+          sums[i], number, [part, i](int rank) { return __builtin_bit_cast(Elements, part(rank)).elements[i]; });
+    return __builtin_bit_cast(Halves, made);
+  }
+  template <bool kMean, class Part>
+  AL_DEVICE Result result(int number, const Part& part) const {
+    return pack<kMean>(number, part);
+  }
+  // What an aborted call stores in place of a result.
+  AL_DEVICE static Result poison(u64 pattern) { return {pattern, pattern}; }
+};
+// Whether a rank keeps the packs that it has pushed, as it is quicker than to load them again. Only
+// where it pushes what it reduces itself.
+template <class Packs>
+constexpr bool kKeeps = requires { Packs::kAreKept; };
+static_assert(kAhead == 1);
 
 // Run by one warp, between two ranks. A lane issues all its loads at once; those of its own part
 // overlap with the wait.
@@ -86,20 +107,27 @@ AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
   const Ll128Peer peer = ll128_peer(slots, 1 - rank, warp);
   const i64 bytes = bytes_for<typename Number::Stored>(job, rank), in_rounds = Packs::in_rounds(bytes);
   const int units = own.units(), rounds = rounds_for(units < given.units() ? given.units() : units, warp);
-  const int end = in_rounds == bytes ? -kUnitsOfRound : turn_of_end(bytes, warp);
+  [[maybe_unused]] const int end = in_rounds == bytes ? -kUnitsOfRound : turn_of_end(bytes, warp);
   bool here = !has_aborted(slots);
-  const auto folded = [&](Halves mine, Halves other) {
-    Sums<Number> sums{};
-    add_pack<Number, Operator>(sums, rank == 0 ? mine : other, true);
-    add_pack<Number, Operator>(sums, rank == 0 ? other : mine, false);
+  const auto reduced = [&](Halves mine, Halves other) {
+    PackSum<Number> sum{};
+    sum.template add<Operator>(rank == 0 ? mine : other, true);
+    sum.template add<Operator>(rank == 0 ? other : mine, false);
     const auto part = [rank, mine, other](int of) { return of == rank ? mine : other; };
-    return here ? pack_of<Number, kMean>(sums, 2, part) : poisoned_packs(job.poison).first;
+    return here ? sum.template result<kMean>(2, part) : PackSum<Number>::poison(job.poison);
   };
+  const auto of_lane = [&](const LanePacks& mine, const LanePacks& other) -> OfLane<typename PackSum<Number>::Result> {
+    return {reduced(mine.first, other.first), reduced(mine.second, other.second)};
+  };
+  UnitsOfRound pushed, mine, others;
   for (int round = -kAhead; round < rounds; ++round) {
-    if (round + kAhead < rounds) push_units(peer, given, warp, round + kAhead, here);
+    if constexpr (kKeeps<Packs>) {
+      AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place)
+        for (int i = 0; i < AL_LANES; ++i) mine[place][i] = pushed[place][i];
+    }
+    if (round + kAhead < rounds) push_units(peer, given, warp, round + kAhead, here, pushed);
     if (round < 0) continue;
-    UnitsOfRound mine, others;
-    load_units(own, warp, round, mine);
+    if constexpr (!kKeeps<Packs>) load_units(own, warp, round, mine);
     here = here && await_units(peer, warp, round, units, slots.aborted);
     AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
       for (int i = 0; i < AL_LANES; ++i) others[place][i] = take_unit(peer, round, place, AL_LANE(i));
@@ -107,14 +135,14 @@ AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
     AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
       for (int i = 0; i < AL_LANES; ++i)
         Packs::store(job.output, in_rounds, unit_of(warp, round, place), AL_LANE(i),
-                     {folded(mine[place][i].first, others[place][i].first),
-                      folded(mine[place][i].second, others[place][i].second)});
+                     of_lane(mine[place][i], others[place][i]));
     }
-    if (round != end / kUnitsOfRound) continue;
-    store_end(job.output, bytes, end, [&](int place, int lane) -> LanePacks {
-      const LanePacks last = own.load(unit_of(warp, round, place), lane), other = take_unit(peer, round, place, lane);
-      return {folded(last.first, other.first), folded(last.second, other.second)};
-    });
+    if constexpr (Packs::kEndsApart) {
+      if (round != end / kUnitsOfRound) continue;
+      store_end(job.output, bytes, end, [&](int place, int lane) {
+        return of_lane(own.load(unit_of(warp, round, place), lane), take_unit(peer, round, place, lane));
+      });
+    }
   }
   count_rounds(slots, 0, 2, warp.index, rounds, here);
 }

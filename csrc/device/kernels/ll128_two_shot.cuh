@@ -23,14 +23,14 @@ AL_DEVICE Stored* share_in(const Ll128Reduce& job, int of) {
 }
 
 // Fills what this warp would have stored with the poison pattern.
-template <class Stored>
+template <class Stored, class Packs>
 AL_DEVICE void poison_shares(const Ll128Reduce& job, const Warp& warp) {
   const int rank = job.slots.rank;
   for (int of = 0; of < job.slots.number; ++of) {
     if (is_passed_on(job) ? !is_passed_to(job, rank) : of != rank) continue;
     for (int unit = warp.index; unit < job.units[of]; unit += warp.number) {
       for (int i = 0; i < AL_LANES; ++i)
-        AnyPacks::store(share_in<Stored>(job, of), bytes_for<Stored>(job, of), unit, AL_LANE(i), poisoned_packs(job.poison));
+        Packs::store_poison(share_in<Stored>(job, of), bytes_for<Stored>(job, of), unit, AL_LANE(i), job.poison);
     }
   }
 }
@@ -58,7 +58,7 @@ template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_parts(const WithAll& all, int turn, const LanePacks (&own)[AL_LANES], LanePacks (&result)[AL_LANES]) {
   constexpr int kPair = 2;
   const int ranks = all.slots.number;
-  Sums<Number> sums[2][AL_LANES]{};
+  PackSum<Number> sums[2][AL_LANES]{};
   for (int first = 0; first < ranks; first += kPair) {
     LanePacks parts[kPair][AL_LANES];
     AL_UNROLL for (int t = 0; t < kPair; ++t) {
@@ -68,8 +68,8 @@ AL_DEVICE void reduce_parts(const WithAll& all, int turn, const LanePacks (&own)
     AL_UNROLL for (int t = 0; t < kPair; ++t) {
       if (first + t >= ranks) continue;
       for (int i = 0; i < AL_LANES; ++i) {
-        add_pack<Number, Operator>(sums[0][i], parts[t][i].first, first + t == 0);
-        add_pack<Number, Operator>(sums[1][i], parts[t][i].second, first + t == 0);
+        sums[0][i].template add<Operator>(parts[t][i].first, first + t == 0);
+        sums[1][i].template add<Operator>(parts[t][i].second, first + t == 0);
       }
     }
   }
@@ -77,8 +77,8 @@ AL_DEVICE void reduce_parts(const WithAll& all, int turn, const LanePacks (&own)
     const auto part = [all, turn, mine = own[i], lane = AL_LANE(i)](int rank) {
       return rank == all.slots.rank ? mine : take_from(all, turn, rank, lane);
     };
-    result[i] = {pack_of<Number, kMean>(sums[0][i], ranks, [part](int rank) { return part(rank).first; }),
-                 pack_of<Number, kMean>(sums[1][i], ranks, [part](int rank) { return part(rank).second; })};
+    result[i] = {sums[0][i].template pack<kMean>(ranks, [part](int rank) { return part(rank).first; }),
+                 sums[1][i].template pack<kMean>(ranks, [part](int rank) { return part(rank).second; })};
   }
 }
 
@@ -119,12 +119,12 @@ AL_DEVICE void reduce_among_all(const Ll128Reduce& job, const Warp& warp) {
           all, round * kinds + 1, here, [&](int to) { return reduces && is_passed_to(job, to); },
           [&](int, int lane) { return result[AL_LANES == 1 ? 0 : lane]; });
   }
-  if (!here) poison_shares<Stored>(job, warp);
+  if (!here) poison_shares<Stored, Packs>(job, warp);
   count_rounds(job.slots, 0, job.slots.number, warp.index, rounds * kinds, here);
 }
 
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void reduce_ll128(const Ll128Reduce& job, const Warp& warp) {
+AL_DEVICE void reduce_stored(const Ll128Reduce& job, const Warp& warp) {
   const bool whole = is_whole<typename Number::Stored>(job);
   if (job.slots.number == 2) {
     using Two = typename TwoRankNumber<Number>::Type;
@@ -133,6 +133,16 @@ AL_DEVICE void reduce_ll128(const Ll128Reduce& job, const Warp& warp) {
   } else {
     whole ? reduce_among_all<Number, Operator, kMean, WholePacks>(job, warp)
           : reduce_among_all<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);
+  }
+}
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void reduce_ll128(const Ll128Reduce& job, const Warp& warp) {
+  if constexpr (requires { typename Number::Packs; }) {
+    using Packs = typename Number::Packs;
+    job.slots.number == 2 ? reduce_between_two<Number, Operator, kMean, Packs>(job, warp)
+                          : reduce_among_all<Number, Operator, kMean, Packs>(job, warp);
+  } else {
+    reduce_stored<Number, Operator, kMean>(job, warp);
   }
 }
 

@@ -53,6 +53,8 @@ Kernel kernel(const std::string& function, const std::string& job, const std::st
                       function + arguments + "(job);\n}\n"};
 }
 
+const char* code_name(bool float8) { return float8 ? "Float8Code" : "Int8Code"; }
+
 Kernel instance(const std::string& function, const std::string& job, DType dtype, ReduceOp op) {
   const char* const number = is_exact(op) ? kExactNumbers[dtype] : kNumbers[dtype];
   const auto combines = binary_op_of(op, dtype);
@@ -60,9 +62,9 @@ Kernel instance(const std::string& function, const std::string& job, DType dtype
     throw Error(ErrorKind::kInternal,
                 std::string("no kernel makes a ") + name_of(op) + " of " + name_of(dtype) + ".");
   }
-  return kernel(function, job,
-                std::string("<") + number + ", " + name_of(*combines) +
-                    (op == ReduceOp::kAvg || op == ReduceOp::kExactAvg ? ", true>" : ", false>"));
+  return kernel(
+      function, job,
+      std::string("<") + number + ", " + name_of(*combines) + (is_mean(op) ? ", true>" : ", false>"));
 }
 
 }  // namespace
@@ -81,12 +83,17 @@ Kernel window_update_kernel(DType dtype, ReduceOp op) {
   return instance("window_update", "WindowUpdate", dtype, op);
 }
 Kernel ll128_reduce_kernel(DType dtype, ReduceOp op) {
+  if (is_quantized(op)) {
+    return kernel("ll128_reduce", "Ll128Reduce",
+                  std::string("<Quantized<") + kNumbers[dtype] + ", " + code_name(is_float8_sum(op)) +
+                      ">, Sum" + (is_mean(op) ? ", true>" : ", false>"));
+  }
   return instance("ll128_reduce", "Ll128Reduce", dtype, op);
 }
 Kernel ll_norm_kernel(DType dtype) { return instance("ll_norm", "NormedSum", dtype, ReduceOp::kSum); }
 Kernel quantized_chunks_kernel(DType dtype, bool float8) {
   return kernel("quantized_chunks", "QuantizedChunks",
-                std::string("<") + kNumbers[dtype] + (float8 ? ", Float8Code>" : ", Int8Code>"));
+                std::string("<") + kNumbers[dtype] + ", " + code_name(float8) + ">");
 }
 Kernel row_sum_kernel(DType dtype) {
   return kernel("sum_rows", "RowSum", std::string("<") + kNumbers[dtype] + ">");
@@ -110,7 +117,8 @@ std::string kernel_source() {
          kReduceSource + kLlSource + kPairsSource + kPoisonSource + kRoundsSource + kPartsSource +
          kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source + kLl128ReduceSource +
          kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource + kQuantizedSource +
-         kLlNormSource + kTokenSlotsSource + kTokenRowsSource + kWindowSource;
+         kQuantizedChunksSource + kLl128QuantizedSource + kLlNormSource + kTokenSlotsSource +
+         kTokenRowsSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.
@@ -132,8 +140,13 @@ std::vector<Kernel> kernels_ahead() {
     all.push_back(ll_norm_kernel(dtype));
     all.push_back(row_sum_kernel(dtype));
   }
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
-    all.push_back(quantized_chunks_kernel(dtype, /*float8=*/false));
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const bool float8 : {false, true}) {
+      all.push_back(quantized_chunks_kernel(dtype, float8));
+      for (const bool mean : {false, true})
+        all.push_back(ll128_reduce_kernel(dtype, quantized_sum(float8, mean)));
+    }
+  }
   return all;
 }
 

@@ -83,6 +83,11 @@ struct BFloat16 : WideHalf {
   AL_DEVICE static float widen(unsigned short half) {
     return __builtin_bit_cast(float, static_cast<unsigned>(half) << 16);
   }
+  // Two, in less time than one after the other.
+  AL_DEVICE static void widen_pair(unsigned pair, float* values) {
+    values[0] = __builtin_bit_cast(float, pair << 16);
+    values[1] = __builtin_bit_cast(float, pair & 0xFFFF0000u);
+  }
   AL_DEVICE static unsigned short narrow(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     unsigned short half;  // the same, but for which NaN it is

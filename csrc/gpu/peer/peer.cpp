@@ -23,6 +23,11 @@ constexpr std::int64_t kSmallestChunk = 16 << 10, kChunks = 2;
 std::int64_t pack_of(const Operation& operation) {
   return std::max<std::int64_t>(1, kPackBytes / bytes_of(operation, 1));
 }
+// What an LL128 unit holds, in elements.
+std::int64_t unit_of(const Operation& operation) {
+  if (is_quantized(operation.op)) return QuantizedChunks::kUnit;
+  return Ll128Slots::kUnitBytes / bytes_of(operation, 1);
+}
 int blocks_for(std::int64_t bytes, std::int64_t each, int most) {
   return bytes == 0 ? 0 : static_cast<int>(std::clamp<std::int64_t>(divided_up(bytes, each), 1, most));
 }
@@ -268,7 +273,7 @@ void PeerRoute::reduce_by_ll128(const Operation& operation, bool two_shot, Strea
   Ll128Reduce job{.slots = ll128_};
   describe(job, operation);
   if (two_shot) split_for_two_shot(job, operation);
-  count_units(job, bytes_of(operation, 1));
+  count_units(job, unit_of(operation));
   job.blocks = ll128_blocks_for(job.most_units * Ll128Slots::kUnitBytes, layout_.ll128_blocks);
   job.threads = layout_.ll128_threads(job.blocks);
   device_->reduce_ll128(job, operation.dtype, operation.op, stream);
@@ -286,9 +291,11 @@ void PeerRoute::reduce_one_shot(const Operation& operation, Stream stream) {
   device_->reduce_one_shot(job, operation.dtype, operation.op, stream);
 }
 
-// Every rank reduces a share of whole packs, and passes it on.
+// Every rank reduces a share of whole packs, or of whole units of packs in 8 bits, and passes it
+// on.
 void PeerRoute::split_for_two_shot(Ll128Reduce& job, const Operation& operation) const {
-  const std::int64_t share = rounded_up(divided_up(operation.count, layout_.ranks), pack_of(operation));
+  const std::int64_t step = is_quantized(operation.op) ? unit_of(operation) : pack_of(operation);
+  const std::int64_t share = rounded_up(divided_up(operation.count, layout_.ranks), step);
   for (int rank = 0; rank < layout_.ranks; ++rank) {
     job.begins[rank] = std::min(rank * share, operation.count);
     job.counts[rank] = std::min(share, operation.count - job.begins[rank]);

@@ -91,6 +91,7 @@ OpenedRoute open(RouteOpening& opening) {
 extern const GpuRouteRow gpu_rows::peer = {
     .name = "peer",
     .in_rank_order = true,
+    .sums_in_8_bits = true,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,
     .unsupported_to = kernel_route_unsupported_reason,

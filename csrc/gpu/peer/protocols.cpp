@@ -12,6 +12,7 @@ namespace {
 constexpr const char *kReductionsOnly = "it is for reductions",
                      *kMovesOnly = "it is for vectors that are not reduced",
                      *kTakenByLl128 = "LL128 replaces it over NVLink, so that it has no slots",
+                     *kIn8Bits = "values in 8 bits go by LL128",
                      *kNeedsLinks = "it needs GPUs that NVLink links to each other";
 
 bool is_vector(const Operation& operation) {
@@ -19,6 +20,7 @@ bool is_vector(const Operation& operation) {
 }
 bool is_reduced(const Operation& operation) { return operation.reduces() && !is_scan(operation.kind); }
 bool is_moved(const Operation& operation) { return is_vector(operation) && !operation.reduces(); }
+bool is_in_8_bits(const Operation& operation) { return operation.reduces() && is_quantized(operation.op); }
 std::int64_t longest_bytes(const Operation& operation) {
   return bytes_of(operation, longest_block(operation));
 }
@@ -60,6 +62,7 @@ constexpr PeerProtocol kRows[] = {
     {.id = PeerProtocolId::kLl,
      .name = "ll",
      .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
+       if (is_in_8_bits(operation)) return kIn8Bits;
        return LlExchanges::fits(operation, layout.ranks, layout.ll_bytes)
                   ? nullptr
                   : "it is for vectors and even blocks that its slots hold";
@@ -69,6 +72,8 @@ constexpr PeerProtocol kRows[] = {
      .name = "ll128",
      .unsupported_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {
        if (!is_vector(operation)) return "it is for vectors and blocks of known sizes";
+       if (is_in_8_bits(operation) && layout.ranks > 2)
+         return "sums in 8 bits are packed once more among more than two ranks, at every size";
        return layout.reduces_by_ll128() ? nullptr : kNeedsLinks;
      },
      .passed_over_reason = [](const Operation& operation, const PeerLayout& layout) -> const char* {

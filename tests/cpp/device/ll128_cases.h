@@ -196,7 +196,7 @@ class LaidLl128 {
     job.passed_to = case_.kind == Ll128Case::kAllReduceTwoShot ? Ll128Reduce::kToAll
                     : case_.kind == Ll128Case::kReduceTwoShot  ? case_.root()
                                                                : Ll128Reduce::kToNone;
-    count_units(job, element);
+    count_units(job, Ll128Slots::kUnitBytes / element);
     return job;
   }
   Ll128Exchange exchange_job(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {

@@ -42,6 +42,8 @@ void pause_of_fake() {
 #include "device/kernels/ll128_two_shot.cuh"
 #include "device/kernels/ll128_exchange.cuh"
 #include "device/kernels/quantized.cuh"
+#include "device/kernels/quantized_chunks.cuh"
+#include "device/kernels/ll128_quantized.cuh"
 #include "device/kernels/ll_norm.cuh"
 #include "device/kernels/token_slots.cuh"
 #include "device/kernels/token_rows.cuh"
@@ -134,6 +136,26 @@ void run_blocks(const WindowUpdate& job, ReduceOp op) {
   }
 }
 
+// Calls act(Number(), std::type_identity<Code>()).
+template <class Act>
+void with_quantized_types(DType dtype, bool float8, const Act& act) {
+  const auto with_code = [&](auto number) {
+    if (float8) return act(number, std::type_identity<kernels::Float8Code>());
+    act(number, std::type_identity<kernels::Int8Code>());
+  };
+  if (dtype == DType::kBFloat16) return with_code(kernels::BFloat16());
+  if (dtype == DType::kFloat16) return with_code(kernels::Float16());
+  if (dtype != DType::kFloat32) std::abort();  // no kernel does it
+  with_code(kernels::Plain<float>());
+}
+
+void reduce_in_8_bits(const Ll128Reduce& job, DType dtype, ReduceOp op) {
+  with_quantized_types(dtype, is_float8_sum(op), [&](auto number, auto code) {
+    using Number = kernels::Quantized<decltype(number), typename decltype(code)::type>;
+    is_mean(op) ? run_blocks<Number, true>(job, op) : run_blocks<Number, false>(job, op);
+  });
+}
+
 template <class Number, class Job>
 void reduce_numbers(const Job& job, ReduceOp op) {
   if constexpr (!std::is_same_v<Number, kernels::Bool>) {
@@ -165,6 +187,9 @@ template <class Job>
 void reduce_any(const Job& job, DType dtype, ReduceOp op) {
   if constexpr (!std::is_same_v<Job, WindowUpdate>) {
     if (is_exact(op)) return reduce_exactly(job, dtype, op);
+  }
+  if constexpr (std::is_same_v<Job, Ll128Reduce>) {
+    if (is_quantized(op)) return reduce_in_8_bits(job, dtype, op);
   }
   switch (dtype) {
     case DType::kUInt8:
@@ -280,30 +305,13 @@ void FakeDevice::reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
-namespace {
-
-// Calls act(Number(), Code()).
-template <class Act>
-void with_quantized_types(DType dtype, bool float8, const Act& act) {
-  const auto with_code = [&](auto number) {
-    if (float8) return act(number, kernels::Float8Code());
-    act(number, kernels::Int8Code());
-  };
-  if (dtype == DType::kBFloat16) return with_code(kernels::BFloat16());
-  if (dtype == DType::kFloat16) return with_code(kernels::Float16());
-  if (dtype != DType::kFloat32) std::abort();  // no kernel does it
-  with_code(kernels::Plain<float>());
-}
-
-}  // namespace
-
 void FakeDevice::change_chunks(const QuantizedChunks& job, DType dtype, Stream stream) {
   launch(
       [job, dtype] {
         with_quantized_types(dtype, job.float8 != 0, [&](auto number, auto code) {
           constexpr int kThreads = 3;
           for (int thread = 0; thread < kThreads; ++thread)
-            kernels::change_chunks<decltype(number), decltype(code)>(job, thread, kThreads);
+            kernels::change_chunks<decltype(number), typename decltype(code)::type>(job, thread, kThreads);
         });
       },
       stream);

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "gpu/host_staged/conformance.h"
+#include "reduction/quantized.h"
 #include "rendezvous/store_allgather.h"
 #include "select/world.h"
 #include "support/route_setting.h"
@@ -89,6 +90,47 @@ TEST(PeerByLl128, CarriesCallsByTheProtocolThatIsAskedFor) {
     const RouteSetting setting("cuda=peer/" + std::string(protocol));
     vectors_of_any_size(linked);
     types_and_operators(linked);
+  }
+}
+
+// What all ranks get: packs are added in float32, and packed once more among more than two.
+std::vector<float> sum_in_8_bits(std::int64_t count, int ranks, bool float8, bool mean) {
+  const auto length = static_cast<std::size_t>(count), units = (length + kQuantizedUnit - 1) / kQuantizedUnit;
+  const auto packs_of = [&](const std::vector<float>& values) {
+    std::vector<std::uint16_t> packs(units * kQuantizedUnitBytes / 2);
+    quantize(DType::kFloat32, float8, values.data(), length, packs.data(), units);
+    return packs;
+  };
+  std::vector<std::vector<std::uint16_t>> kept;
+  std::vector<const void*> parts;
+  for (int rank = 0; rank < ranks; ++rank) kept.push_back(packs_of(numbers(count, rank)));
+  for (const auto& packs : kept) parts.push_back(packs.data());
+  std::vector<float> sum(length);
+  sum_quantized(DType::kFloat32, float8, parts, mean ? 1.0f / static_cast<float>(ranks) : 1.0f, sum.data(),
+                length);
+  if (ranks == 2) return sum;
+  const auto passed_on = packs_of(sum);
+  const void* const alone[] = {passed_on.data()};
+  sum_quantized(DType::kFloat32, float8, alone, 1.0f, sum.data(), length);
+  return sum;
+}
+
+TEST(PeerByLl128, SumsIn8BitsAsCpusDo) {
+  for (const int size : {2, 3, 4}) {
+    on_ranks(linked, size, [](Rank& me) {
+      for (const std::int64_t count : {1, 839, 841, 5 * 840 + 121, 100'003}) {
+        for (const auto op : {ReduceOp::kInt8Sum, ReduceOp::kFloat8Avg}) {
+          const auto input = numbers(count, me.rank);
+          std::vector<float> output(input.size());
+          auto sum = operation_of(OpKind::kAllReduce, input.data(), output.data(), count);
+          sum.op = op;
+          me.enqueue(sum);
+          me.finish();
+          EXPECT_EQ(output, sum_in_8_bits(count, me.size, is_float8_sum(op), is_mean(op)))
+              << count << " " << name_of(op) << " among " << me.size;
+        }
+      }
+    });
   }
 }
 
