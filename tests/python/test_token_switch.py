@@ -271,6 +271,18 @@ def test_gradients_and_rows_with_strides(world):
     assert out[0].equal(rows) and out[1].eq(1).all()
 
 
+@on_ranks(3)
+def test_results_with_gradients_change_in_place(world):
+    switch = altorch.TokenSwitch(num_experts=3, max_dispatch_tokens_per_rank=8)
+    tokens = torch.randn(4 + world.rank, 5, requires_grad=True)
+    routing = switch.create_routing(torch.zeros(len(tokens), 1, dtype=torch.int64))
+    rows, weights, _ = switch.dispatch(routing, tokens, torch.ones(len(tokens), 1))
+    result = switch.combine(routing, rows.mul_(2)).add_(tokens)
+    torch.testing.assert_close(result, 3 * tokens)
+    result.sum().backward()
+    assert tokens.grad.eq(3).all() and weights.add_(1).eq(2).all()
+
+
 def raises_everywhere(world, match, switch, indices, **arguments):
     with pytest.raises(ValueError, match=match) as caught:
         switch.create_routing(indices, **arguments)

@@ -158,7 +158,8 @@ at::Tensor TokenRouting::combine(const ProcessGroup& group, std::int64_t rows, s
   at::Tensor total = fits ? *out : at::empty({rows, width}, given.options());
   if (parts.numel() != 0) reduce_scatter_rows(group, total, parts);
   if (fits) return *out;
-  if (rows != count) total = total.narrow(0, 0, count);
+  // No view: autograd lets no caller change a view that a function returns in place.
+  if (rows != count) total.resize_({count, width});
   return out ? out->copy_(total) : total;
 }
 

@@ -44,8 +44,8 @@ def combine(handle: Handle, group: ProcessGroup, expert_tokens: Tensor, out: Ten
         total = parts.new_empty(handle.rows, parts.shape[2])
     if parts.numel():
         dist.reduce_scatter_tensor(total, parts.flatten(0, 1), group=group)
-    if out is None:
-        return total[: handle.count]
+    if out is None:  # no view: autograd lets no caller change a view of a function's in place
+        return total.resize_(handle.count, parts.shape[2])
     return out if total is out else out.copy_(total[: handle.count])
 
 
