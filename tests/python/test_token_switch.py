@@ -230,21 +230,36 @@ def test_gradients_are_those_of_a_dense_model(world, layout):
     ]
     indices = [torch.randint(-1, experts, (len(each), 3), generator=shared) for each in inputs]
     weights = [torch.rand(len(each), 3, generator=shared) for each in inputs]
-    wants = []
-    for of_matrices in (True, False):
-        leaves = [each.clone().requires_grad_(of_matrices) for each in matrices]
-        given = [each.clone().requires_grad_() for each in inputs]
-        outs = [dense(*each, leaves) for each in zip(given, indices, weights, strict=True)]
-        sum(out.square().sum() for out in outs).backward()
-        wants = wants or [leaves, given, outs]
-    mine = inputs[world.rank].clone().requires_grad_()
-    leaves = [each.clone().requires_grad_() for each in matrices]
-    out = by_switch(switch, layout, mine, indices[world.rank], weights[world.rank], leaves, world.rank)
-    torch.testing.assert_close(out, wants[2][world.rank])
-    out.square().sum().backward()
-    torch.testing.assert_close(mine.grad, wants[1][world.rank].grad)
-    for expert in range(2 * world.rank, 2 * world.rank + 2):
-        torch.testing.assert_close(leaves[expert].grad, wants[0][expert].grad)
+    leaves_of = lambda tensors: [each.clone().requires_grad_() for each in tensors]  # noqa: E731
+    wanted = [leaves_of(each) for each in (inputs, weights, matrices)]
+    outs = [dense(*each, wanted[2]) for each in zip(wanted[0], indices, wanted[1], strict=True)]
+    sum(out.square().sum() for out in outs).backward()
+    for of_tokens in (True, False):
+        mine, shares = leaves_of((inputs[world.rank], weights[world.rank]))
+        leaves = leaves_of(matrices)
+        mine.requires_grad_(of_tokens)
+        out = by_switch(switch, layout, mine, indices[world.rank], shares, leaves, world.rank)
+        torch.testing.assert_close(out, outs[world.rank])
+        out.square().sum().backward()
+        if of_tokens:
+            torch.testing.assert_close(mine.grad, wanted[0][world.rank].grad)
+        torch.testing.assert_close(shares.grad, wanted[1][world.rank].grad)
+        for expert in range(2 * world.rank, 2 * world.rank + 2):
+            torch.testing.assert_close(leaves[expert].grad, wanted[2][expert].grad)
+
+
+@on_ranks(2)
+def test_weights_of_unused_rows_have_no_gradient(world):
+    """A capacity drops the second token for each expert, and leaves rows of others unused."""
+    switch = altorch.TokenSwitch(num_experts=4, max_dispatch_tokens_per_rank=4, capacity=1)
+    indices = torch.tensor([[0, 3], [0, -1]]) if world.rank == 0 else torch.tensor([[1, 3]])
+    weights = torch.ones(indices.shape, requires_grad=True)
+    routing = switch.create_routing(indices)
+    rows, got, _ = switch.dispatch(routing, torch.ones(len(indices), 5), weights)
+    assert got.requires_grad and not rows.requires_grad
+    grad = torch.autograd.grad(got.square().sum(), weights, create_graph=True)[0]
+    assert grad.tolist() == ([[2, 2], [0, 0]] if world.rank == 0 else [[2, 0]])
+    assert torch.autograd.grad(grad.sum(), weights)[0].equal(grad)
 
 
 @on_ranks(3)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from altorch.token_switch._routing import Routing
+from altorch.token_switch import _reference
+from altorch.token_switch._routing import Handle, Routing
 
 if TYPE_CHECKING:
     from altorch.token_switch._switch import TokenSwitch
@@ -21,12 +22,21 @@ class Dispatch(torch.autograd.Function):  # type: ignore[misc]
         weights, scales, room = rest
         out = switch._new_outputs(routing, tokens, weights, scales, room)
         switch._run_dispatch(routing, tokens, weights, scales, out)
-        ctx.mark_non_differentiable(*(each for each in out[1:] if each is not None))
+        needed = (*ctx.needs_input_grad[2:4], False, False)
+        ctx.mark_non_differentiable(
+            *(each for each, needs in zip(out, needed, strict=False) if each is not None and not needs)
+        )
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
-        return None, None, Combine.apply(ctx.switch, ctx.routing, grad), None, None, None
+    def backward(ctx: Any, grad: Tensor, grad_of_weights: Tensor | None = None, *_: Any) -> Any:
+        of_tokens, of_weights = None, None
+        if ctx.needs_input_grad[2]:
+            of_tokens = Combine.apply(ctx.switch, ctx.routing, grad)
+        if ctx.needs_input_grad[3]:
+            spread = _by_column(ctx.routing.handle, grad_of_weights)
+            of_weights = Combine.apply(ctx.switch, ctx.routing, spread)
+        return None, None, of_tokens, of_weights, None, None
 
 
 class Combine(torch.autograd.Function):  # type: ignore[misc]
@@ -38,3 +48,9 @@ class Combine(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         return None, None, Dispatch.apply(ctx.switch, ctx.routing, grad, None, None, ctx.room)[0]
+
+
+def _by_column(handle: Handle, grad: Tensor) -> Tensor:
+    """[rows, columns]: gradients of out_topk_weights in the columns of topk_weights, and zeros elsewhere."""
+    mask = _reference.columns_of_rows(handle, len(grad))
+    return torch.where(mask, grad if handle.flat else grad[:, None], 0)

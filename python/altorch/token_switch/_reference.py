@@ -66,13 +66,8 @@ def scatter(
 ) -> None:
     """Writes each row of `rows` ([ranks, rows, width]) to its slots in `out`, and zeros to unused rows."""
     room, slots = len(out), handle.slots[:, : handle.rows].reshape(-1)
-    each = handle.slots.shape[2]
-    entry = torch.full((room + 1,), -1, dtype=torch.int64, device=out.device)
-    kept = (slots >= 0) & (slots < room)
-    entry[torch.where(kept, slots, room).long()] = torch.arange(len(slots), device=out.device)
-    unused = entry[:room] < 0
-    entry = entry[:room].clamp(min=0)
-    row = entry // each
+    entry, unused = _entries_of_rows(slots, room)
+    row = entry // handle.slots.shape[2]
     if not len(slots):
         out.zero_()
     elif room:
@@ -97,6 +92,27 @@ def scatter(
         elsewhere = (local < 0) | (local >= handle.place.local) | unused[:, None]
         out_weights.copy_(weights.flatten(0, 1)[row].masked_fill_(elsewhere, 0))
         out_indices.copy_(index.masked_fill_(elsewhere, -1))
+
+
+def _entries_of_rows(slots: Tensor, room: int) -> tuple[Tensor, Tensor]:
+    """The entry that each of `room` rows comes from, and which rows are unused. These have entry 0."""
+    entry = torch.full((room + 1,), -1, dtype=torch.int64, device=slots.device)
+    kept = (slots >= 0) & (slots < room)
+    entry[torch.where(kept, slots, room).long()] = torch.arange(len(slots), device=slots.device)
+    return entry[:room].clamp(min=0), entry[:room] < 0
+
+
+def columns_of_rows(handle: Handle, room: int) -> Tensor:
+    """[room, columns]: which columns of topk_idx name the experts of a row; for a routing of any module."""
+    columns, place = handle.columns, handle.place
+    slots = find_slots(handle.gathered, place, columns, handle.flat)[0][:, : handle.rows]
+    entry, unused = _entries_of_rows(slots.reshape(-1), room)
+    if handle.flat:
+        local = handle.indices.flatten(0, 1)[entry] - place.first
+        named = (local >= 0) & (local < place.local)
+    else:
+        named = entry[:, None] % columns == torch.arange(columns, device=entry.device)
+    return named & ~unused[:, None]
 
 
 def sum_slots(handle: Handle, expert_rows: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         """The tokens of all ranks for this rank's experts: `(out_tokens, out_topk_weights, out_topk_idx)`.
 
         `tokens` [tokens, width]: floating point, or float8 with `scales` [tokens, n], which are then a fourth result.
-        `topk_weights` [tokens, k]: float32, without a gradient. expert_major: a row for each entry of topk_idx that
+        `topk_weights` [tokens, k]: float32. expert_major: a row for each entry of topk_idx that
         names an expert here, in the order (expert, source rank, token, k); a weight for each row; None. flat: a row
         for each token with an expert here, in the order (source rank, token); [rows, k] weights and int64 experts, 0
         and -1 for those of other ranks.
@@ -107,7 +107,8 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         `max_recv_tokens`: rows of the results, the same on all ranks, zero behind the last row received. None: as many
         as come, which a capture cannot know. With a capacity they are always local experts * capacity. If a rank
         receives more, all ranks raise ValueError; in a capture the excess is dropped. `out`: tensors for the results,
-        without gradients.
+        without gradients. Otherwise the gradients of `tokens` and `topk_weights` are a collective each, so that all
+        ranks must want the same ones.
         """
         handle = routing.handle
         _arguments.check_dispatch(handle, tokens, topk_weights, scales)
@@ -116,8 +117,8 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         given = out[0].shape[0] if out is not None else None
         room = self._room(routing, max_recv_tokens, given, capturing(tokens))
         if out is None:
-            if torch.is_grad_enabled() and tokens.requires_grad:
-                return Dispatch.apply(self, routing, tokens, topk_weights.detach(), scales, room)
+            if torch.is_grad_enabled() and (tokens.requires_grad or topk_weights.requires_grad):
+                return Dispatch.apply(self, routing, tokens, topk_weights, scales, room)
             out = self._new_outputs(routing, tokens, topk_weights, scales, room)
         self._run_dispatch(routing, tokens, topk_weights, scales, out)
         return out
