@@ -344,9 +344,25 @@ def test_errors_are_the_same_on_all_ranks(world):
     different = altorch.TokenSwitch(num_experts=6, max_dispatch_tokens_per_rank=9 - odd)
     with pytest.raises(ValueError, match="rank 1 has 8 max_dispatch_tokens_per_rank, and rank 0 has 9"):
         different.create_routing(good)
+    different = altorch.TokenSwitch(None, 6, 9, max_recv_tokens_per_rank=40 if odd else None)
+    with pytest.raises(ValueError, match="rank 1 has 40 max_recv_tokens_per_rank, and rank 0 has 0"):
+        different.create_routing(good)
     few = altorch.TokenSwitch(num_experts=6, max_dispatch_tokens_per_rank=9, capacity=2)
     with pytest.raises(ValueError, match="flat layout of a switch with a capacity"):
         few.create_routing(good, layout="flat")
+
+
+@on_ranks(2)
+def test_a_routing_is_of_its_switch(world):
+    switch, other = (altorch.TokenSwitch(None, 2, 4, capacity=each) for each in (None, 1))
+    routing = switch.create_routing(torch.zeros(3, 1, dtype=torch.int64))
+    tokens = torch.randn(3, 5)
+    with pytest.raises(ValueError, match="dispatch: the routing is of another switch"):
+        other.dispatch(routing, tokens, torch.ones(3, 1))
+    rows, _, _ = switch.dispatch(routing, tokens, torch.ones(3, 1))
+    with pytest.raises(ValueError, match="combine: the routing is of another switch"):
+        other.combine(routing, rows)
+    assert switch.combine(routing, rows).equal(tokens)
 
 
 @on_ranks(3)

@@ -10,7 +10,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from altorch.token_switch._routing import CAPACITY, COLUMNS, EXPERTS, MOST, PROBLEM, TOKENS, Handle, Place
+from altorch.token_switch._routing import (
+    CAPACITY,
+    COLUMNS,
+    EXPERTS,
+    MOST,
+    MOST_RECEIVED,
+    PROBLEM,
+    TOKENS,
+    Handle,
+    Place,
+)
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -69,6 +79,7 @@ def check_headers(headers: Sequence[Sequence[int]], ranks: Sequence[int], names:
         ("max_dispatch_tokens_per_rank", MOST),
         ("num_experts", EXPERTS),
         ("capacity", CAPACITY),
+        ("max_recv_tokens_per_rank", MOST_RECEIVED),
         ("experts of a token (columns of topk_idx)", COLUMNS),
     ):
         for rank, header in zip(ranks, headers, strict=True):
@@ -77,6 +88,14 @@ def check_headers(headers: Sequence[Sequence[int]], ranks: Sequence[int], names:
                     f"altorch.TokenSwitch: rank {names[rank]} has {header[word]} {what}, and rank {names[ranks[0]]} "
                     f"has {headers[0][word]}; all ranks must pass the same"
                 )
+
+
+def check_routing(call: str, handle: Handle, place: Place) -> None:
+    """Local: the peers are not told. Results of a routing would have the sizes of another switch."""
+    if handle.place is not place:
+        raise ValueError(
+            f"altorch.TokenSwitch.{call}: the routing is of another switch; pass one of this switch's create_routing"
+        )
 
 
 def check_dispatch(handle: Handle, tokens: Tensor, weights: Tensor, scales: Tensor | None) -> None:

@@ -25,6 +25,8 @@ from altorch.token_switch._routing import (
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+INT32_MAX = 2**31 - 1
+
 
 def local_steps(tensor: Tensor) -> ModuleType:
     """The module whose functions carry out the local steps."""
@@ -46,7 +48,8 @@ def exchange(
     the last call gathers twice.
     """
     tokens, given = (indices.shape[0], indices.shape[1]) if indices.dim() == 2 else (0, 0)
-    header = [problem, tokens, given, place.most, place.experts, place.capacity, 0, 0]
+    received = min(place.most_received or 0, INT32_MAX)
+    header = [problem, tokens, given, place.most, place.experts, place.capacity, received, 0]
     if capturing(indices):
         _arguments.check_headers([header], [group.rank()], _arguments.names_of(group))
         columns = given

@@ -12,9 +12,9 @@ from torch import Tensor
 
 # csrc/device/kernels/token_jobs.cuh has the same numbers.
 # int32 words before a rank's indices: problem, tokens, columns, and what all ranks gave the
-# constructor: most tokens, experts, capacity.
+# constructor: most tokens, experts, capacity, most rows received. The last word is unused.
 HEADER = 8
-PROBLEM, TOKENS, COLUMNS, MOST, EXPERTS, CAPACITY = range(6)
+PROBLEM, TOKENS, COLUMNS, MOST, EXPERTS, CAPACITY, MOST_RECEIVED = range(7)
 # Words of a summary: the first entry that is out of range; the rows for this rank, before a
 # capacity drops some; the rows of each local expert; the headers of all ranks.
 FIRST_BAD, RECEIVED, COUNTS = 0, 1, 2
@@ -23,13 +23,14 @@ NONE_BAD = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which experts are local, and how many of each a rank may keep."""
+    """Which experts are local, and how many of each a rank may keep. A switch has one, and so have its routings."""
 
     ranks: int
     rank: int
     experts: int
     most: int  # tokens of a rank
     capacity: int  # rows of an expert, 0: any number
+    most_received: int | None  # rows of dispatch's results, None: as many as come
 
     @property
     def local(self) -> int:

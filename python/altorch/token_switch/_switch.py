@@ -63,8 +63,14 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
             if number is not None and number < 1:
                 raise ValueError(f"altorch.TokenSwitch: {name} = {number} must be positive")
         self.group: ProcessGroup = chosen
-        self._place = Place(ranks, chosen.rank(), num_experts, max_dispatch_tokens_per_rank, capacity or 0)
-        self._most_received = max_recv_tokens_per_rank
+        self._place = Place(
+            ranks,
+            chosen.rank(),
+            num_experts,
+            max_dispatch_tokens_per_rank,
+            capacity or 0,
+            max_recv_tokens_per_rank,
+        )
         self._columns = 0
 
     def create_routing(
@@ -111,6 +117,7 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         ranks must want the same ones.
         """
         handle = routing.handle
+        _arguments.check_routing("dispatch", handle, self._place)
         _arguments.check_dispatch(handle, tokens, topk_weights, scales)
         if out is not None:
             _arguments.check_out(handle, tokens, scales, out)
@@ -130,6 +137,7 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         float64 for float64), in the order of k, and rounds once; a reduce_scatter adds the ranks. Not weighted:
         multiply by dispatch's weights before. `out`: gets the result, without gradients.
         """
+        _arguments.check_routing("combine", routing.handle, self._place)
         _arguments.check_combine(routing.handle, expert_tokens)
         if out is not None:
             _arguments.check_combine_out(routing.handle, expert_tokens, out)
@@ -141,7 +149,7 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
     def _room(self, routing: Routing, asked: int | None, given: int | None, captured: bool) -> int:
         """Rows of the results. Raises where more come, which a capture cannot ask of the GPU."""
         handle, place = routing.handle, self._place
-        asked = asked if asked is not None or given is not None else self._most_received
+        asked = asked if asked is not None or given is not None else self._place.most_received
         if place.capacity:
             fixed = place.local * place.capacity
             if min(size for size in (asked, given, fixed) if size is not None) < fixed:
