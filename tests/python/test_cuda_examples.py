@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples of windows on GPUs, as programs under torchrun. Marked gpu; ranks may share one GPU."""
+"""The examples of windows and of experts on GPUs, as programs under torchrun. Marked gpu; ranks may share one GPU."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def test_jacobi_is_the_same_on_any_number_of_ranks(size):
 
 def test_tokens_reach_their_experts_in_three_ways():
     for ranks in (2, 3):
-        said = run("moe", "--width", "33", "--tokens", "1,5,40", "--times", "2", ranks=ranks)
+        said = run("expert_dispatch", "--width", "33", "--tokens", "1,5,40", "--times", "2", ranks=ranks)
         assert "the same results" in said and said.count("tokens: all_to_all") == 3
+    assert "largest relative difference of a loss" in run("moe", "--steps", "40")
 
 
 def test_parameter_server():

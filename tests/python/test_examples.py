@@ -182,15 +182,24 @@ def test_the_example_of_the_page_about_windows(tmp_path):
     assert ends == [("", 0)] * 3
 
 
-def test_tokens_reach_their_experts_in_three_ways():
+def test_tokens_reach_their_experts_in_every_way(tmp_path):
     if backend_under_test() != "al":
         pytest.skip("only altorch has windows for CPU tensors")
-    path = str(REPOSITORY / "examples" / "moe.py")
-    words = ["--width", "33", "--tokens", "1,5,40", "--times", "2"]
+    losses = tmp_path / "losses.json"
+    runs = {
+        "expert_dispatch": ["--width", "33", "--tokens", "1,5,40", "--times", "2"],
+        "moe": ["--steps", "40", "--json", str(losses)],
+    }
+    said = {}
     with Cluster(3, group=False, launcher="torchrun") as cluster:
-        (said, code), *others = cluster.check(run_as_program, path=path, words=words, deadline=60)
-    assert code == 0 and all(end == ("", 0) for end in others), said
-    assert "the same results" in said and said.count("tokens: all_to_all") == 3
+        for name, words in runs.items():
+            path = str(REPOSITORY / "examples" / f"{name}.py")
+            (said[name], code), *others = cluster.check(run_as_program, path=path, words=words, deadline=60)
+            assert code == 0 and all(end == ("", 0) for end in others), said
+    assert "the same results" in said["expert_dispatch"]
+    assert said["expert_dispatch"].count("tokens: all_to_all") == 3
+    assert "largest relative difference of a loss" in said["moe"]
+    assert [len(each) for each in json.loads(losses.read_text()).values()] == [40, 40]
 
 
 LANGUAGE_MODEL = str(REPOSITORY / "examples" / "language_model.py")
