@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import switch_reference as ref
 import torch
 import torch.distributed as dist
-from harness import on_ranks
+from harness import PATIENCE, Cluster, on_ranks
 
 import altorch
 from altorch.token_switch import _exchange, _reference, _switch
+from tests.ranks.launch import backend_under_test
 
 WIDTH = 24
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -431,6 +437,84 @@ def test_groups_of_other_backends_and_of_some_ranks(world):
         with pytest.raises(ValueError, match="not part of the group"):
             altorch.TokenSwitch(some, 4, 16)
     dist.barrier()
+
+
+@on_ranks(2)
+def test_two_threads_have_a_switch_each(world):
+    groups = [dist.new_group() for _ in range(2)]
+
+    def train(number):
+        generator = world.generator(10 * number + world.rank)
+        switch = altorch.TokenSwitch(groups[number], 4, 16)
+        for _ in range(20):
+            tokens = torch.randn(8 + number, 6, generator=generator, requires_grad=True)
+            routing = switch.create_routing(torch.randint(0, 4, (8 + number, 3), generator=generator))
+            rows, _, _ = switch.dispatch(routing, tokens, torch.ones(8 + number, 3))
+            total = switch.combine(routing, rows**2)
+            torch.testing.assert_close(total, 3 * tokens**2)
+            total.sum().backward()
+            torch.testing.assert_close(tokens.grad, 6 * tokens)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(train, range(2)))
+
+
+@on_ranks(1)
+def test_indices_that_were_not_gathered_are_no_indices(world):
+    """On a GPU a call that fails leaves marks, and the next one raises."""
+    switch = altorch.TokenSwitch(num_experts=2, max_dispatch_tokens_per_rank=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "all_gather_into_tensor", lambda to, *_, **__: to.fill_(-(2**31)))
+        with pytest.raises(RuntimeError, match="the indices of all ranks were not gathered"):
+            switch.create_routing(torch.zeros(4, 1, dtype=torch.int64))
+
+
+CALLS = ("create_routing", "dispatch", "combine")
+
+
+def meet_deaths(world):
+    """Each call in a group of its own, whose last rank dies before it."""
+    groups = {name: [0, 1, victim] for victim, name in enumerate(CALLS, 2)}
+    made = {name: dist.new_group(ranks) for name, ranks in groups.items()}
+    calls = {name: calls_of(made[name]) for name, ranks in groups.items() if world.rank in ranks}
+    dist.barrier()
+    if world.rank > 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    told = []
+    for name in CALLS:
+        started = time.monotonic()
+        with pytest.raises(RuntimeError) as caught:
+            calls[name][name]()
+        told.append((str(caught.value), time.monotonic() - started))
+    return told
+
+
+def calls_of(group):
+    """What works until a rank dies."""
+    switch = altorch.TokenSwitch(group, 3, 4)
+    tokens, weights = torch.ones(4, 5), torch.ones(4, 2)
+    indices = torch.tensor([[0, 2]]).expand(4, 2)
+    routing = switch.create_routing(indices)
+    rows, _, _ = switch.dispatch(routing, tokens, weights)
+    switch.combine(routing, rows)
+    return {
+        "create_routing": lambda: switch.create_routing(indices),
+        "dispatch": lambda: switch.dispatch(routing, tokens, weights),
+        "combine": lambda: switch.combine(routing, rows),
+    }
+
+
+def test_a_rank_that_dies_is_named_by_every_call():
+    if backend_under_test() != "al":
+        pytest.skip("Gloo does not say which rank has died")
+    with Cluster(5, launcher="plain") as cluster:
+        outcomes = cluster.run(meet_deaths, deadline=60)
+    assert [outcome.status for outcome in outcomes] == ["ok"] * 2 + ["died"] * 3, [
+        each.report() for each in outcomes
+    ]
+    for outcome in outcomes[:2]:
+        for victim, (message, seconds) in enumerate(outcome.value, 2):
+            assert f"rank {victim} is lost" in message and seconds < 5 * PATIENCE, outcome.value
 
 
 def test_torch_knows_it_as_its_own():

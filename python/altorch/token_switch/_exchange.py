@@ -16,6 +16,7 @@ from altorch.token_switch._routing import (
     FIRST_BAD,
     HEADER,
     NONE_BAD,
+    PROBLEM,
     RECEIVED,
     TOKENS,
     Handle,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 INT32_MAX = 2**31 - 1
+MARK = -(2**31)  # of int32 results on a GPU, where a call has failed: docs/errors.md
 
 
 def local_steps(tensor: Tensor) -> ModuleType:
@@ -71,6 +73,8 @@ def exchange(
     else:
         words, headers = [], gathered.reshape(-1).tolist()
     rows_of = [headers[at : at + HEADER] for at in range(0, len(headers), HEADER)]
+    if any(row[PROBLEM] == MARK for row in rows_of):
+        _raise_failure(packed, group)
     _arguments.check_headers(rows_of, list(range(place.ranks)), _arguments.names_of(group))
     if given != columns:
         return exchange(indices, problem, place, group, given, flat)
@@ -78,6 +82,12 @@ def exchange(
         _raise_out_of_range(gathered, words[FIRST_BAD], place, columns, group)
     most_rows = max(row[TOKENS] for row in rows_of)
     return Handle(place, gathered, slots, summary, columns, most_rows, words[RECEIVED], *known)  # type: ignore[arg-type]
+
+
+def _raise_failure(packed: Tensor, group: ProcessGroup) -> None:
+    """The error of an all_gather that failed comes with the next call."""
+    dist.all_reduce(packed.new_zeros(1), group=group)
+    raise RuntimeError("altorch.TokenSwitch: the indices of all ranks were not gathered")
 
 
 def _raise_out_of_range(gathered: Tensor, entry: int, place: Place, columns: int, group: Any) -> None:
