@@ -139,6 +139,8 @@ def _deaths() -> Iterator[Situation]:
     yield Situation("Ctrl-C", "in large all_reduce", noticed(SUM, f"{LOST}|a signal interrupted"))
     yield Situation("Ctrl-C", "alone in all_reduce", Expected(SUCCESS, LONG + NOTICED))
     yield Situation("killed with the store", "before all_reduce", noticed(SUM, LOST))
+    switch = noticed("all_gather|reduce_scatter", LOST)
+    yield Situation("killed", "in a token switch", switch, routes=(*WINDOWS, "gloo"))
     yield Situation("killed", "in wait_signal", noticed("wait for a signal of rank 1", LOST), routes=WINDOWS)
     yield Situation(
         "exits", "in wait_signal", noticed("wait for a signal of rank 1", "rank 1"), routes=WINDOWS

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+import torch
 import torch.distributed as dist
 
 from tests.drill.moments.table import moment
@@ -20,24 +22,51 @@ def before_all_reduce(scene: Scene) -> None:
 
 @moment("in large all_reduce")
 def in_large_all_reduce(scene: Scene) -> None:
-    """The victim is struck a third into its call, as long as one took before; the others call until they see it."""
     scene.start_and_meet()
     tensor = scene.ones(scene.large).fill_(0)
-    scene.call(dist.all_reduce, tensor)
+
+    def reduce() -> None:
+        scene.call(dist.all_reduce, tensor)
+        scene.check(tensor, 0)
+
+    strike_within(scene, reduce)
+
+
+def strike_within(scene: Scene, call: Callable[[], None]) -> None:
+    """The victim is struck a third into its call, as long as one took before; the others call until they see it."""
+    call()
     began = time.monotonic()
-    scene.call(dist.all_reduce, tensor)
+    call()
     took = time.monotonic() - began
     scene.all_at("measured")
 
     def call_on() -> None:
         with scene.striking(after=took / 3):
-            scene.call(dist.all_reduce, tensor)
+            call()
         scene.await_note("struck")
-        scene.call(dist.all_reduce, tensor)
-        scene.check(tensor, 0)
+        call()
         scene.confirm()
 
     scene.attempt(call_on)
+
+
+@moment("in a token switch")
+def in_a_token_switch(scene: Scene) -> None:
+    """Of tokens that have two experts, each of which returns what it gets."""
+    import altorch
+
+    scene.start_and_meet()
+    tokens = scene.ones(4096 * 1024).view(4096, 1024)
+    indices = torch.tensor([[0, 1]], device=scene.device).expand(len(tokens), 2)
+    weights = scene.ones(indices.numel()).view(indices.shape)
+    switch = altorch.TokenSwitch(num_experts=scene.size, max_dispatch_tokens_per_rank=len(tokens))
+
+    def layer() -> None:
+        routing = switch.create_routing(indices)
+        rows, _, _ = switch.dispatch(routing, tokens, weights)
+        scene.check(switch.combine(routing, rows), 2)
+
+    strike_within(scene, layer)
 
 
 @moment("in barrier")
