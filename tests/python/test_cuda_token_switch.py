@@ -121,18 +121,62 @@ def test_a_graph_takes_other_routings(world, layout, steps):
 
 
 @on_ranks(2)
-def test_gradients(world):
+@pytest.mark.parametrize("steps", ["kernels", "torch"])
+def test_a_graph_dispatches_by_an_eager_routing(world, steps):
     here = device(world)
-    switch = altorch.TokenSwitch(num_experts=2, max_dispatch_tokens_per_rank=8)
-    tokens = torch.randn(6, WIDTH, device=here, requires_grad=True)
-    indices = torch.tensor([[0, 1], [1, 1], [0, -1]] * 2, device=here)
-    routing = switch.create_routing(indices)
-    rows, weights, _ = switch.dispatch(routing, tokens, torch.ones(6, 2, device=here))
-    total = switch.combine(routing, 3 * rows * weights[:, None])
-    times = (indices >= 0).sum(1, keepdim=True)
-    torch.testing.assert_close(total, 3 * times * tokens)
-    total.sum().backward()
-    torch.testing.assert_close(tokens.grad, (3.0 * times).expand_as(tokens))
+    if not can_be_captured(world):
+        pytest.skip("ranks share a GPU, on which no kernel can wait for another")
+    with pytest.MonkeyPatch.context() as patch:
+        choose_steps(steps, patch)
+        switch = altorch.TokenSwitch(num_experts=4, max_dispatch_tokens_per_rank=8)
+        indices = torch.tensor([[0, 3], [1, 2], [2, -1]] * (2 - world.rank), device=here)
+        routing = switch.create_routing(indices)
+        tokens, weights = torch.ones(len(indices), WIDTH, device=here), torch.ones(indices.shape, device=here)
+
+        def layer():
+            rows, got, _ = switch.dispatch(routing, tokens, weights, 40)
+            return rows, got, switch.combine(routing, rows * got[:, None])
+
+        layer()
+        torch.cuda.synchronize()
+        dist.barrier()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = layer()
+        for turn in range(3):
+            world.case = f"turn {turn}"
+            tokens.normal_()
+            weights.uniform_()
+            graph.replay()
+            torch.cuda.synchronize()
+            share = (weights * (indices >= 0)).sum(1, keepdim=True)
+            torch.testing.assert_close(captured[2], share * tokens, rtol=1e-5, atol=1e-5)
+            for ours, eager in zip(captured, layer(), strict=True):
+                assert ours.equal(eager)
+
+
+@on_ranks(2)
+@pytest.mark.parametrize("steps", ["kernels", "torch"])
+@pytest.mark.parametrize("layout", ["expert_major", "flat"])
+def test_gradients(world, layout, steps):
+    """Of tokens and weights; the rows of the ranks differ in number, and results change in place."""
+    here = device(world)
+    with pytest.MonkeyPatch.context() as patch:
+        choose_steps(steps, patch)
+        switch = altorch.TokenSwitch(num_experts=2, max_dispatch_tokens_per_rank=8)
+        indices = torch.tensor([[0, 1], [1, 1], [0, -1]] * (2 - world.rank), device=here)
+        tokens = torch.randn(len(indices), WIDTH, device=here, requires_grad=True)
+        weights = torch.rand(indices.shape, device=here, requires_grad=True)
+        routing = switch.create_routing(indices, layout=layout)
+        rows, got, _ = switch.dispatch(routing, tokens, weights, 40)
+        share = got[:, None] if layout == "expert_major" else got.sum(1, keepdim=True)
+        total = switch.combine(routing, 3 * rows * share)
+        named = indices >= 0
+        times = (weights * named).sum(1, keepdim=True).detach()
+        torch.testing.assert_close(total, 3 * times * tokens)
+        total.mul_(2).sum().backward()
+        torch.testing.assert_close(tokens.grad, (6 * times).expand_as(tokens))
+        torch.testing.assert_close(weights.grad, 6 * tokens.detach().sum(1, keepdim=True) * named)
 
 
 @on_ranks(2)
