@@ -139,7 +139,7 @@ def test_types_and_rows_behind_the_last(world, layout):
 def test_capacity_drops_what_exceeds_it(world):
     for capacity in (1, 3, 50):
         world.case = f"capacity {capacity}"
-        switch = altorch.TokenSwitch(num_experts=6, max_dispatch_tokens_per_rank=9, capacity=capacity)
+        switch = altorch.TokenSwitch(num_experts=6, max_dispatch_tokens_per_rank=9, capacity=float(capacity))
         for name in ("random", "one_expert", "none"):
             case = Case(world, name, 6, capacity=capacity)
             check(world, switch, case, "expert_major", room=2 * capacity)
@@ -347,6 +347,8 @@ def test_errors_are_the_same_on_all_ranks(world):
         ValueError, match="num_experts = 7 must be a positive multiple of the group's 3 ranks"
     ):
         altorch.TokenSwitch(num_experts=7, max_dispatch_tokens_per_rank=9)
+    with pytest.raises(ValueError, match=r"capacity = 2\.5 must be a positive integer"):
+        altorch.TokenSwitch(None, 6, 9, capacity=2.5)
     different = altorch.TokenSwitch(num_experts=6, max_dispatch_tokens_per_rank=9 - odd)
     with pytest.raises(ValueError, match="rank 1 has 8 max_dispatch_tokens_per_rank, and rank 0 has 9"):
         different.create_routing(good)

@@ -46,6 +46,13 @@ def names_of(group: ProcessGroup) -> list[int]:
     return list(dist.get_process_group_ranks(group))
 
 
+def positive(name: str, number: int | None) -> int | None:
+    """An argument of the constructor; 40.0 is 40, as of a capacity that a factor gives."""
+    if number is not None and (number < 1 or number != int(number)):
+        raise ValueError(f"altorch.TokenSwitch: {name} = {number} must be a positive integer")
+    return None if number is None else int(number)
+
+
 def problem_of(indices: Tensor, counts: Tensor | None, layout: str, place: Place) -> int:
     """A number of PROBLEMS, or 0."""
     if indices.dtype not in (torch.int32, torch.int64):

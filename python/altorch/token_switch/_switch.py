@@ -55,21 +55,14 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
                 f"altorch.TokenSwitch: num_experts = {num_experts} must be a positive multiple of the group's {ranks} "
                 "ranks"
             )
-        for name, number in (
-            ("max_dispatch_tokens_per_rank", max_dispatch_tokens_per_rank),
-            ("max_recv_tokens_per_rank", max_recv_tokens_per_rank),
-            ("capacity", capacity),
-        ):
-            if number is not None and number < 1:
-                raise ValueError(f"altorch.TokenSwitch: {name} = {number} must be positive")
         self.group: ProcessGroup = chosen
         self._place = Place(
             ranks,
             chosen.rank(),
-            num_experts,
-            max_dispatch_tokens_per_rank,
-            capacity or 0,
-            max_recv_tokens_per_rank,
+            int(num_experts),
+            _arguments.positive("max_dispatch_tokens_per_rank", max_dispatch_tokens_per_rank) or 0,
+            _arguments.positive("capacity", capacity) or 0,
+            _arguments.positive("max_recv_tokens_per_rank", max_recv_tokens_per_rank),
         )
         self._columns = 0
 
