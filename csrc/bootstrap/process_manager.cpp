@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bootstrap/process_manager.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "base/number.h"
+#include "bootstrap/fabric.h"
 #include "bootstrap/pmi1_server.h"
 #include "bootstrap/pmix_helper.h"
 
@@ -31,26 +30,11 @@ std::string job_number(const std::string& job) {
   return std::to_string((random.value_or(0) & 0x7fff7fff) | 1);
 }
 
-std::vector<std::string> files_in(const char* folder) {
-  std::vector<std::string> names;
-  DIR* const open = opendir(folder);
-  if (!open) return names;
-  while (const dirent* entry = readdir(open)) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  }
-  closedir(open);
-  return names;
-}
-
-// All InfiniBand devices and the interface: naming only the latter would switch the former off.
+// All active RDMA ports and the interface: naming only the latter would switch the former off.
 std::string ucx_devices(const std::string& interface) {
   std::string devices;
-  for (const std::string& name : files_in("/sys/class/infiniband")) devices += name + ":1,";
+  for (const std::string& port : active_rdma_ports()) devices += port + ",";
   return devices + interface;
-}
-
-bool has_fast_network() {
-  return !files_in("/sys/class/infiniband").empty() || !files_in("/sys/class/cxi").empty();
 }
 
 // Where a relocated Open MPI, such as the one of the Python package, has its files; empty when it

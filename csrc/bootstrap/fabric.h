@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The fast network ports of this machine, as sysfs shows them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace altorch {
+
+// The active ports of all RDMA devices (InfiniBand, RoCE, EFA) as UCX names them: "mlx5_0:1". UCX
+// warns of ports that are named but not active. A port that does not tell its state is included.
+std::vector<std::string> active_rdma_ports(const std::string& devices = "/sys/class/infiniband");
+
+// Whether there is a device of InfiniBand, RoCE, EFA or Slingshot.
+bool has_fast_network();
+
+}  // namespace altorch
