@@ -44,8 +44,8 @@ std::vector<std::string> active_rdma_ports(const std::string& devices) {
   return active;
 }
 
-bool has_fast_network() {
-  return !names_in("/sys/class/infiniband").empty() || !names_in("/sys/class/cxi").empty();
-}
+bool has_slingshot() { return !names_in("/sys/class/cxi").empty(); }
+
+bool has_fast_network() { return !names_in("/sys/class/infiniband").empty() || has_slingshot(); }
 
 }  // namespace altorch

@@ -11,6 +11,8 @@ namespace altorch {
 // warns of ports that are named but not active. A port that does not tell its state is included.
 std::vector<std::string> active_rdma_ports(const std::string& devices = "/sys/class/infiniband");
 
+bool has_slingshot();
+
 // Whether there is a device of InfiniBand, RoCE, EFA or Slingshot.
 bool has_fast_network();
 

@@ -52,6 +52,9 @@ void prepare_network(ScopedEnvironment& environment, const std::string& interfac
   if (interface.empty()) return;
   environment.set_default("UCX_NET_DEVICES", ucx_devices(interface));
   environment.set_default("FI_TCP_IFACE", interface);
+  // MPICH's ofi prefers this deprecated provider to tcp, and MPI_Init hangs between nodes with
+  // bridges. HPE's MPI chooses for Slingshot by itself.
+  if (!has_slingshot()) environment.set_default("FI_PROVIDER", "^sockets");
   if (!open_mpi) return;
   environment.set_default("OMPI_MCA_btl_tcp_if_include", interface);
   environment.set_default("OMPI_MCA_oob_tcp_if_include", interface);
