@@ -80,6 +80,7 @@ def test_info():
     assert windows["messages"]["viable"] and all(row["reason"] for row in windows.values())
     assert any(row["name"] == "ALTORCH_MPI" for row in found["settings"])
     assert document("settings") == found["settings"]
+    assert found["fabric"]["netmod"] or found["fabric"]["unknown"]["netmod"]
     text = altorch("info")
     assert "torch" in text and "gloo" in text
 

@@ -7,6 +7,7 @@ import argparse
 import sys
 from typing import Any
 
+from altorch.cli import _fabric
 from altorch.cli._output import human_bytes, parse_bytes, print_json, print_pairs, print_table
 
 SUMMARY = "Which route and algorithm a call takes, why, what its rounds are and what the alternatives cost."
@@ -83,6 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (ValueError, RuntimeError) as error:
         print(f"altorch explain: {error}", file=sys.stderr)
         return 2
+    if arguments.nodes > 1 and arguments.device == "cpu":
+        found["fabric"] = _fabric.of_this_process()
+        del found["fabric"]["probe"]
     if arguments.json:
         print_json(found)
         return 0
@@ -100,7 +104,10 @@ def run(arguments: argparse.Namespace) -> int:
     pairs = {"route": found["route"], "algorithm": chosen(found, "algorithm"), "why": found["reason"]}
     if found["cost_seconds"]:  # native collectives have no model
         pairs["cost"] = f"{found['cost_seconds'] * 1e6:.1f} us by the cost model"
+    if "fabric" in found:
+        pairs["between nodes"] = _fabric.summary(found["fabric"])
     print_pairs(what, pairs)
+    _fabric.print_warnings(found.get("fabric", {}).get("warnings", []))
     for name, reason in found["routes_not_taken"].items():
         print(f"{name} is passed over: {reason}\n")
     if found["rounds_text"]:

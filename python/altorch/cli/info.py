@@ -20,9 +20,10 @@ from typing import Any
 from altorch import _serve, _version_check
 from altorch._extension import extension
 from altorch._version import __version__
+from altorch.cli import _fabric
 from altorch.cli._output import human_bytes, print_json, print_pairs, print_table
 
-SUMMARY = "Versions, each route (open, or why not), launcher, ranks per node, settings."
+SUMMARY = "Versions, each route (open, or why not), the network that MPI takes, launcher, settings."
 
 # Asked of the library itself, in a process of its own: loading an MPI has side effects. MPI allows
 # this call at any time, before MPI_Init too.
@@ -39,14 +40,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--settings", action="store_true", help="list every ALTORCH_* setting, not only those in use"
     )
+    parser.add_argument(
+        "--fabric",
+        action="store_true",
+        help="only the network that MPI takes between nodes, with all that MPI, UCX and libfabric print",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.fabric:
+        return _run_fabric(arguments.json)
     document = {
         "versions": _guarded(_versions),
         "routes": _guarded(_routes),
         "windows": _guarded(_windows),
         "mpi_considered": _guarded(_mpi_considered),
+        "fabric": _guarded(_fabric.of_this_process),
         "launcher": _guarded(_launcher),
         "machine": _guarded(_machine),
         "settings": _guarded(_settings),
@@ -55,6 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(document)
         return 0
     _print(document, arguments.settings)
+    return 0
+
+
+def _run_fabric(as_json: bool) -> int:
+    found = _fabric.of_this_process()
+    if as_json:
+        print_json(found)
+    else:
+        _fabric.print_fabric(found, with_output=True)
     return 0
 
 
@@ -264,6 +282,10 @@ def _print(document: dict[str, Any], all_settings: bool) -> None:
             ["library", "family", "result"],
             [[row["path"], row["family"], row["reason"]] for row in considered],
         )
+    if "unavailable" in document["fabric"]:
+        print_pairs("Fabric", document["fabric"])
+    else:
+        _fabric.print_fabric(document["fabric"])
     print_pairs("Launcher", document["launcher"])
     print_pairs("Machine", document["machine"])
     _print_settings(document["settings"], all_settings)
