@@ -190,7 +190,7 @@ struct QuantizedChunks {
 // rank. Only among linked GPUs (CudaDevice::links).
 struct Ll128Slots {
   static constexpr int kMostRanks = 16;
-  static constexpr int kMostBlocks = 72;  // with a unit for each warp they hold 1 MiB of data
+  static constexpr int kMostBlocks = 88;
   static constexpr int kWarpsOfBlock = 16;
   // The threads of a block as the GPU runs it: if it has fewer than kThreads, so many more blocks
   // run.

@@ -14,7 +14,7 @@
 namespace altorch {
 
 struct PeerLayout {
-  static constexpr int kUsualBlocks = 72;
+  static constexpr int kUsualBlocks = 88;
   int ranks = 2;
   std::size_t ll_bytes =
       64 << 10;  // what a rank may send to each peer in one kernel, with numbers beside its data
@@ -27,8 +27,9 @@ struct PeerLayout {
   int ll_blocks = LlExchange::kMostBlocks, two_shot_blocks = BulkSlots::kMostBlocks / 2,
       one_shot_blocks = BulkSlots::kMostBlocks / 2, exchange_blocks = BulkSlots::kMostBlocks / 2,
       message_blocks = BulkSlots::kMostBlocks / 4;
-  int ll128_blocks = 0;         // of LL128 kernels; 0: LL128 is not used
-  int moving_ll128_blocks = 1;  // of them, for each rank, in LL128 exchanges
+  int ll128_blocks = 0;           // of LL128 kernels; 0: LL128 is not used
+  int reducing_ll128_blocks = 0;  // of them, in reductions of values that do not travel in 8 bits
+  int moving_ll128_blocks = 1;    // of them, for each rank, in LL128 exchanges
   static constexpr int kAny = 1 << 20;
   int most_launched = kAny;          // limit of thread blocks of an LL128 kernel: Options(max_ctas=)
   int most_beside = kAny;            // a second limit, which leaves multiprocessors to other kernels

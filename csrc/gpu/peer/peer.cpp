@@ -274,7 +274,8 @@ void PeerRoute::reduce_by_ll128(const Operation& operation, bool two_shot, Strea
   describe(job, operation);
   if (two_shot) split_for_two_shot(job, operation);
   count_units(job, unit_of(operation));
-  job.blocks = ll128_blocks_for(job.most_units * Ll128Slots::kUnitBytes, layout_.ll128_blocks);
+  const int most = is_quantized(operation.op) ? layout_.ll128_blocks : layout_.reducing_ll128_blocks;
+  job.blocks = ll128_blocks_for(job.most_units * Ll128Slots::kUnitBytes, most);
   job.threads = layout_.ll128_threads(job.blocks);
   device_->reduce_ll128(job, operation.dtype, operation.op, stream);
 }

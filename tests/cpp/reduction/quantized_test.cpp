@@ -128,7 +128,8 @@ TEST(Quantized, KernelsForGpusGiveTheSame) {
                         .chunks = chunks.data(),
                         .number = 2,
                         .step = QuantizedChunks::kSum,
-                        .factor = 0.5f};
+                        .factor = 0.5f,
+                        .header = {}};
     change(sum);
     ASSERT_TRUE(device.synchronize(stream));
     const auto first = quantized(values, float8), second = quantized(others, float8);

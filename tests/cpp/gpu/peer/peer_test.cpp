@@ -34,6 +34,7 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
                           .exchange_blocks = 2,
                           .message_blocks = 2,
                           .ll128_blocks = ll128_blocks,
+                          .reducing_ll128_blocks = ll128_blocks,
                           .one_shot_bytes = 3 << 10};
   PeerRoute::Memory memory;
   memory.note = memory_of(group, 4096, -1);
