@@ -5,6 +5,12 @@
     torchrun --nnodes 2 --nproc-per-node 8 ... -m altorch check      checks what torchrun started
     mpirun -n 16 altorch check                            the same under an MPI launcher
 
+    torchrun --nnodes 4 --nproc-per-node 8 ... -m altorch check --between-nodes
+
+measures latency, bandwidth and message rate of every pair of nodes instead, beside a plain TCP socket, and names the
+node or link that is slow beside the others (docs/clusters.md); exit code 1 if there is one, 2 if all ranks are on one
+node.
+
 Results travel through the rendezvous store, not through the backend that is being checked.
 """
 
@@ -13,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -20,10 +27,15 @@ from typing import Any
 from altorch.cli import _ranks
 from altorch.cli._output import print_json, print_table
 
-SUMMARY = "Run every operation on small and large tensors and compare with a reference; exit code 1 on a difference."
+SUMMARY = (
+    "Run every operation on small and large tensors and compare with a reference; exit code 1 on a difference. "
+    "With --between-nodes, measure the network instead, and name the slow node or link."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--ranks", type=int, metavar="N", help="start N ranks here (default 2 when nothing started us)"
     )
@@ -31,15 +43,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=60, help="deadline of one operation [s] (default: %(default)s)"
     )
+    parser.add_argument(
+        "--between-nodes",
+        action="store_true",
+        help="measure every pair of nodes instead; under torchrun, mpirun or srun on several nodes",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=10,
+        help="of --between-nodes: about so long; many nodes take longer (default: %(default)s)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     from altorch import _launcher
 
     launcher = _launcher.detect()
+    if arguments.between_nodes:
+        return _between_nodes(arguments, launcher)
     if arguments.ranks is not None or launcher.name == "none":
         return _start_ranks(arguments)
     return _check(arguments, launcher)
+
+
+def _between_nodes(arguments: argparse.Namespace, launcher: Any) -> int:
+    from altorch import _version_check
+
+    problem = ""
+    if arguments.ranks is not None or launcher.name == "none":
+        problem = (
+            "--between-nodes needs ranks on several nodes, and none are started from here: torchrun --nnodes 2 ... "
+            "-m altorch check --between-nodes, or mpirun or srun with altorch check --between-nodes"
+        )
+    elif _version_check.needs_fallback():
+        problem = "--between-nodes needs the extension, and there is none for this torch"
+    elif not 0 < arguments.seconds <= 3600 or not arguments.timeout > 0:
+        problem = "--seconds is not above 0 and at most 3600, or --timeout is not above 0"
+    if problem:
+        print(f"altorch check: {problem}.", file=sys.stderr)
+        return 2
+    from altorch.between_nodes import job
+
+    return job.run(arguments, launcher)
 
 
 def _start_ranks(arguments: argparse.Namespace) -> int:
