@@ -77,8 +77,9 @@ def all_reduce_quantized(
     Collective over `group` (default: the whole world). `x`: float16, bfloat16 or float32, of one shape and type on all
     ranks; another type raises ValueError, and so does another `bits`. Over "al" it is one kernel between GPUs that
     NVLink links. Else it is an all_to_all and an all_gather of bytes, or an all_gather alone between two ranks, over
-    the backend of the group, whose errors it has; a CUDA graph captures it where it captures those. Synchronous, in the order of the current stream, and without gradients: a tensor that
-    requires one raises NotImplementedError, unless under `torch.no_grad()`.
+    the backend of the group, whose errors it has; a CUDA graph captures it where it captures those. Synchronous, in the
+    order of the current stream, and without gradients: a tensor that requires one raises NotImplementedError, unless
+    under `torch.no_grad()`.
     """
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     if chosen is dist.GroupMember.NON_GROUP_MEMBER:
