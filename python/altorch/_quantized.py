@@ -26,7 +26,7 @@ def is_float8(bits: int | str) -> bool:
 
 
 def all_reduce_quantized(tensor: Tensor, float8: bool, group: ProcessGroup, mean: bool) -> Tensor:
-    _check(tensor)
+    check(tensor)
     ranks = group.size()
     if ranks == 1:
         return tensor.resolve_neg().clone(memory_format=torch.contiguous_format)
@@ -49,7 +49,9 @@ def _in_one_kernel(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup
     return backend.all_reduce_quantized(tensor, float8, mean)
 
 
-def _check(tensor: Tensor) -> None:
+def check(tensor: Tensor) -> None:
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{_NAME} takes dense tensors, and not {tensor.layout}; call to_dense() before")
     if tensor.dtype not in _TYPES:
         raise ValueError(
             f"{_NAME} takes float16, bfloat16 and float32, and not {str(tensor.dtype).removeprefix('torch.')}; "

@@ -90,8 +90,11 @@ def test_refusals(world):
         altorch.ops.all_reduce_quantized(torch.ones(3), 4)
     with pytest.raises(ValueError, match="takes float16, bfloat16 and float32, and not int64; convert"):
         altorch.ops.all_reduce_quantized(torch.ones(3, dtype=torch.int64))
-    with pytest.raises(NotImplementedError, match="no gradient"):
-        altorch.ops.all_reduce_quantized(torch.ones(3, requires_grad=True))
+    with pytest.raises(ValueError, match=r"takes dense tensors, and not torch\.sparse_coo"):
+        altorch.ops.all_reduce_quantized(torch.ones(3).to_sparse())
+    for call in (altorch.ops.all_reduce_quantized, torch.compile(altorch.ops.all_reduce_quantized)):
+        with pytest.raises(NotImplementedError, match="no gradient"):
+            call(torch.ones(3, requires_grad=True))
     assert altorch.ops.all_reduce_quantized(torch.ones(3)).sub(2).abs().max() < 0.02
 
 
