@@ -32,6 +32,12 @@ def check_all(world):
                 world.case += ", misaligned"
                 odd = torch.cat([mine[:1], mine])[1:]
                 assert altorch.ops.all_reduce_quantized(odd, bits).equal(got)
+        for factor in (2.0**-120, 2.0**-118, 2.0**-116, 1e34, 1e36):
+            world.case = f"{bits}: normal numbers times {factor}"
+            part = ref.inputs(world, torch.float32, 70_001, "normal")[world.rank] * factor
+            got = altorch.ops.all_reduce_quantized(part.to(here), bits)
+            cpu = altorch.ops.all_reduce_quantized(part, bits)
+            assert got.cpu().equal(cpu), f"{world.case}: the CPU has other bits"
 
 
 @on_ranks(2, 3, 4)

@@ -24,7 +24,7 @@ AL_DEVICE float multiply_add(float a, float b, float c) {
 struct Int8Code {
   static constexpr float kLargest = 127;
 
-  AL_DEVICE explicit Int8Code(float scale) : scale(scale), offset(-8388736.0f * scale) {}
+  AL_DEVICE explicit Int8Code(float scale) : scale(scale) {}
   // To nearest, ties to even: the last bit of such a sum is worth 1, so that its last byte is the
   // integer.
   AL_DEVICE static unsigned rounded(float value) { return __builtin_bit_cast(unsigned, value + 12582912.0f); }
@@ -35,26 +35,25 @@ struct Int8Code {
     return (rounded(first) & 0xFFu) | (rounded(second) & 0xFFu) << 8;
 #endif
   }
-  // Without a conversion of integers, of which a GPU does few at a time: (2^23 + 128 + code) *
-  // scale - (2^23 + 128) * scale. Both have at most 24 bits.
-  AL_DEVICE float value(unsigned word, unsigned at) const {
+  // Without a conversion of integers, of which a GPU does few at a time: (2^23 + 128 + code) -
+  // (2^23 + 128). The scale is multiplied later: 2^23 times a large one overflows.
+  AL_DEVICE static float decode(unsigned word, unsigned at) {
 #ifdef __CUDACC__
-    return multiply_add(__builtin_bit_cast(float, __byte_perm(word ^ 0x80808080u, 0x4B000000u, 0x7440 | at)), scale,
-                        offset);
+    return __builtin_bit_cast(float, __byte_perm(word ^ 0x80808080u, 0x4B000000u, 0x7440 | at)) - 8388736.0f;
 #else
-    return static_cast<float>(static_cast<signed char>(word >> 8 * at)) * scale;
+    return static_cast<float>(static_cast<signed char>(word >> 8 * at));
 #endif
   }
   AL_DEVICE void set(float* values, unsigned word, unsigned at) const {
-    values[0] = value(word, at);
-    values[1] = value(word, at + 1);
+    values[0] = decode(word, at) * scale;
+    values[1] = decode(word, at + 1) * scale;
   }
   AL_DEVICE void add(float* values, unsigned word, unsigned at) const {
-    values[0] += value(word, at);
-    values[1] += value(word, at + 1);
+    values[0] = multiply_add(decode(word, at), scale, values[0]);
+    values[1] = multiply_add(decode(word, at + 1), scale, values[1]);
   }
 
-  float scale, offset;
+  float scale;
 };
 struct Float8Code {
   static constexpr float kLargest = 448;
