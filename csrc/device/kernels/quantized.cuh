@@ -218,14 +218,15 @@ struct QuantizedValues {
     return __builtin_bit_cast(float, pack.words[3] & 0xFFFF0000u);
   }
   // A bfloat16, rounded up so that no code exceeds the largest. A pack with a NaN or an infinity
-  // has NaN; one whose values are all below 2^-118 becomes zeros.
+  // has NaN. One whose values are all below 2^-117 becomes zeros, so that no scale is subnormal:
+  // reciprocal() would make an infinity of it.
   template <class Code>
   AL_DEVICE static unsigned scale_for(float largest) {
     const unsigned scale = (__builtin_bit_cast(unsigned, largest * (1.0f / Code::kLargest)) + 0xFFFFu) >> 16;
-    return !(largest - largest == 0) ? kNan : largest < 0x1p-118f ? 0 : scale;
+    return !(largest - largest == 0) ? kNan : largest < 0x1p-117f ? 0 : scale;
   }
-  // 1 / scale, rounded to nearest, as the compiler does it for such numbers: 2^-127 to 2^121, so
-  // that nothing is subnormal. For any number it would branch.
+  // 1 / scale, rounded to nearest. Scales are 2^-126 to 2^122, so that neither they nor the results
+  // are subnormal. The compiler's division would branch to serve all numbers.
   AL_DEVICE static float reciprocal(float scale) {
 #ifdef __CUDACC__
     float near;
