@@ -6,8 +6,8 @@
 
 Each kind of token has a function of its own to learn, which one expert of two layers can. A gate chooses two experts
 for each token. Each rank trains its own experts, on tokens of all ranks; the encoder and the gate are the same on all
-ranks, which average their gradients. Both runs begin with the same weights and see the same tokens. Prints their
-losses; exit code 1 when these differ by more than a rounding can explain, or have not fallen to half.
+ranks, which average their gradients. Both runs start with the same weights and train on the same tokens. The script
+prints their losses. Its exit code is 1 if these differ by more than rounding can explain, or have not halved.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ class Exchange(torch.autograd.Function):
 
 
 class Experts(nn.Module):
-    """Those of this rank. Rows of one expert follow one another."""
+    """The experts of this rank. Rows of one expert follow one another."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()
         torch.manual_seed(1 + rank)
-        self.each = nn.ModuleList(
+        self.experts = nn.ModuleList(
             nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, WIDTH)) for _ in range(LOCAL)
         )
 
     def forward(self, rows: Tensor, counts: list[int]) -> Tensor:
         parts = rows.split(counts)
-        return torch.cat([expert(part) for expert, part in zip(self.each, parts, strict=True)])
+        return torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)])
 
 
 class ByAllToAll:
@@ -102,17 +102,17 @@ class ByTokenSwitch:
 
 
 class Model(nn.Module):
-    def __init__(self, way: Callable[..., Tensor], rank: int, ranks: int) -> None:
+    def __init__(self, exchange: Callable[..., Tensor], rank: int, ranks: int) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.encoder = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
         self.gate = nn.Linear(WIDTH, LOCAL * ranks)
-        self.experts, self.way = Experts(rank), way
+        self.experts, self.exchange = Experts(rank), exchange
 
     def forward(self, inputs: Tensor) -> Tensor:
         tokens = self.encoder(inputs)
         weights, chosen = self.gate(tokens).softmax(1).topk(CHOSEN)
-        return self.way(self.experts, tokens, weights, chosen)
+        return self.exchange(self.experts, tokens, weights, chosen)
 
     def average_gradients(self, ranks: int) -> None:
         """An expert's gradient is the sum over all ranks already: its tokens were those of all ranks."""
@@ -142,10 +142,10 @@ class Data:
         return inputs.to(self.device), targets.to(self.device)
 
 
-def train(way: type, steps: int, device: torch.device) -> tuple[list[float], float]:
+def train(exchange: type, steps: int, device: torch.device) -> tuple[list[float], float]:
     """The losses of all ranks after each step, and the seconds of a step."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = Model(way(ranks), rank, ranks).to(device)
+    model = Model(exchange(ranks), rank, ranks).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
     data, losses = Data(rank, ranks, device), torch.zeros(steps, device=device)
     began = time.perf_counter()
@@ -182,7 +182,7 @@ def main() -> int:
     torch.set_num_threads(1)
     device = device_of(arguments.device)
     (there, there_s), (ours, ours_s) = (
-        train(way, arguments.steps, device) for way in (ByAllToAll, ByTokenSwitch)
+        train(exchange, arguments.steps, device) for exchange in (ByAllToAll, ByTokenSwitch)
     )
     apart = max(abs(a - b) / a for a, b in zip(there, ours, strict=True))
     if dist.get_rank() == 0:

@@ -310,7 +310,7 @@ def raises_everywhere(world, match, switch, indices, **arguments):
     told = [None] * world.size
     dist.all_gather_object(told, str(caught.value))
     assert len(set(told)) == 1, told
-    check(world, switch, Case(world, "random", switch._place.experts), "expert_major")  # later calls work
+    check(world, switch, Case(world, "random", switch._config.experts), "expert_major")  # later calls work
 
 
 @on_ranks(3)

@@ -11,7 +11,7 @@ scatter, and a combine is a local sum and a reduce_scatter: no rank tells its pe
 
 _switch      TokenSwitch: what callers see, and its collectives
 _autograd    the gradients of dispatch and combine
-_arguments   what a caller may pass, and the sentences for what it may not
+_arguments   the checks of arguments, and their errors
 _exchange    the all_gather of all indices, and its header
 _routing     Routing and its handle
 _native      dispatch, combine and their local steps for CUDA tensors, by kernels of the engine

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a caller may pass. What is wrong with indices goes into a header, so that all ranks raise the same sentence."""
+"""Checks of arguments. A wrong topk_idx is reported in a header, so that all ranks raise the same error."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from altorch.token_switch._routing import (
     CAPACITY,
     COLUMNS,
     EXPERTS,
-    MOST,
-    MOST_RECEIVED,
+    MAX_RECEIVED,
+    MAX_TOKENS,
     PROBLEM,
     TOKENS,
     Handle,
-    Place,
+    SwitchConfig,
 )
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 LAYOUTS = ("expert_major", "flat")
 FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 MOVED = (*FLOATING, torch.float8_e4m3fn, torch.float8_e5m2)
-# Of a header's problem.
+# Texts of header[PROBLEM].
 PROBLEMS = {
     1: "passed topk_idx of another type; it must be int32 or int64",
     2: "passed topk_idx of another shape; it must have two dimensions, [tokens, experts of a token], and a column",
-    3: "passed topk_idx with {tokens} rows, more than max_dispatch_tokens_per_rank = {most}; raise that, or dispatch "
-    "in parts",
+    3: "passed topk_idx with {tokens} rows, more than max_dispatch_tokens_per_rank = {max_tokens}; raise that, or "
+    "dispatch in parts",
     4: "passed per_expert_token_counts that cannot take the counts; it must be a contiguous int32 vector, on the "
     "device of topk_idx, with an element for each of the {local} local experts",
     5: f"asked for another layout; it must be one of {', '.join(LAYOUTS)}",
@@ -53,25 +53,25 @@ def positive(name: str, number: int | None) -> int | None:
     return None if number is None else int(number)
 
 
-def problem_of(indices: Tensor, counts: Tensor | None, layout: str, place: Place) -> int:
+def problem_of(indices: Tensor, counts: Tensor | None, layout: str, config: SwitchConfig) -> int:
     """A number of PROBLEMS, or 0."""
     if indices.dtype not in (torch.int32, torch.int64):
         return 1
     if indices.dim() != 2 or indices.shape[1] == 0:
         return 2
-    if len(indices) > place.most:
+    if len(indices) > config.max_tokens:
         return 3
     if counts is not None and (
         counts.dtype != torch.int32
         or counts.dim() != 1
-        or len(counts) < place.local
+        or len(counts) < config.local
         or counts.device != indices.device
         or not counts.is_contiguous()
     ):
         return 4
     if layout not in LAYOUTS:
         return 5
-    return 6 if layout == "flat" and place.capacity else 0
+    return 6 if layout == "flat" and config.capacity else 0
 
 
 def check_headers(headers: Sequence[Sequence[int]], ranks: Sequence[int], names: Sequence[int]) -> None:
@@ -79,14 +79,14 @@ def check_headers(headers: Sequence[Sequence[int]], ranks: Sequence[int], names:
     for rank, header in zip(ranks, headers, strict=True):
         if header[PROBLEM]:
             told = PROBLEMS[header[PROBLEM]].format(
-                tokens=header[TOKENS], most=header[MOST], local=header[EXPERTS] // len(names)
+                tokens=header[TOKENS], max_tokens=header[MAX_TOKENS], local=header[EXPERTS] // len(names)
             )
             raise ValueError(f"altorch.TokenSwitch: rank {names[rank]} {told}")
     for what, word in (
-        ("max_dispatch_tokens_per_rank", MOST),
+        ("max_dispatch_tokens_per_rank", MAX_TOKENS),
         ("num_experts", EXPERTS),
         ("capacity", CAPACITY),
-        ("max_recv_tokens_per_rank", MOST_RECEIVED),
+        ("max_recv_tokens_per_rank", MAX_RECEIVED),
         ("experts of a token (columns of topk_idx)", COLUMNS),
     ):
         for rank, header in zip(ranks, headers, strict=True):
@@ -97,16 +97,16 @@ def check_headers(headers: Sequence[Sequence[int]], ranks: Sequence[int], names:
                 )
 
 
-def check_routing(call: str, handle: Handle, place: Place) -> None:
-    """Local: the peers are not told. Results of a routing would have the sizes of another switch."""
-    if handle.place is not place:
+def check_routing(call: str, handle: Handle, config: SwitchConfig) -> None:
+    """On this rank only. Results of a routing would have the sizes of another switch."""
+    if handle.config is not config:
         raise ValueError(
             f"altorch.TokenSwitch.{call}: the routing is of another switch; pass one of this switch's create_routing"
         )
 
 
 def check_dispatch(handle: Handle, tokens: Tensor, weights: Tensor, scales: Tensor | None) -> None:
-    """Local: the peers are not told."""
+    """On this rank only."""
     count, device = handle.count, handle.device
     if tokens.dim() != 2 or tokens.shape[0] != count:
         raise ValueError(
@@ -141,7 +141,7 @@ def check_dispatch(handle: Handle, tokens: Tensor, weights: Tensor, scales: Tens
 
 
 def check_out(handle: Handle, tokens: Tensor, scales: Tensor | None, out: Sequence[Tensor | None]) -> None:
-    """The tensors that dispatch's caller has for the results. Local: the peers are not told."""
+    """`out` of dispatch, on this rank only."""
     names = ("tokens", "topk_weights", "topk_idx", *(("scales",) if scales is not None else ()))
     if len(out) != len(names) or out[0] is None or out[0].dim() != 2:
         raise ValueError(
@@ -153,17 +153,17 @@ def check_out(handle: Handle, tokens: Tensor, scales: Tensor | None, out: Sequen
             "expert_major"
         )
     rows = out[0].shape[0]
-    each = (rows, handle.columns) if handle.flat else (rows,)
-    wanted = [(tokens.dtype, (rows, tokens.shape[1])), (torch.float32, each), (torch.int64, each)]
+    shape = (rows, handle.columns) if handle.flat else (rows,)
+    wanted = [(tokens.dtype, (rows, tokens.shape[1])), (torch.float32, shape), (torch.int64, shape)]
     if scales is not None:
         wanted.append((scales.dtype, (rows, scales.shape[1])))
-    for name, tensor, (dtype, shape) in zip(names, out, wanted, strict=True):
+    for name, tensor, (dtype, size) in zip(names, out, wanted, strict=True):
         if tensor is not None:
-            _check_result("dispatch", name, tensor, dtype, shape, handle)
+            _check_result("dispatch", name, tensor, dtype, size, handle)
 
 
 def check_combine_out(handle: Handle, expert_tokens: Tensor, out: Tensor) -> None:
-    """Local: the peers are not told."""
+    """On this rank only."""
     shape = (handle.count, expert_tokens.shape[1])
     _check_result("combine", "the result", out, expert_tokens.dtype, shape, handle)
 
@@ -179,7 +179,7 @@ def _check_result(
 
 
 def check_combine(handle: Handle, expert_tokens: Tensor) -> None:
-    """Local: the peers are not told."""
+    """On this rank only."""
     if expert_tokens.dim() != 2 or expert_tokens.dtype not in FLOATING:
         raise ValueError(
             f"altorch.TokenSwitch.combine: expert_tokens of {expert_tokens.dtype}, {tuple(expert_tokens.shape)}; they "
@@ -189,8 +189,8 @@ def check_combine(handle: Handle, expert_tokens: Tensor) -> None:
         raise ValueError(
             f"altorch.TokenSwitch.combine: expert_tokens on {expert_tokens.device}, topk_idx on {handle.device}"
         )
-    place = handle.place
-    wanted = place.local * place.capacity if place.capacity else handle.received
+    config = handle.config
+    wanted = config.local * config.capacity if config.capacity else handle.received
     if wanted is not None and expert_tokens.shape[0] < wanted:
         raise ValueError(
             f"altorch.TokenSwitch.combine: {len(expert_tokens)} rows, and dispatch has given {wanted} that are used"

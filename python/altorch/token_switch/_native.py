@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from altorch._extension import extension
-from altorch.token_switch._routing import HEADER, Handle, Place
+from altorch.token_switch._routing import HEADER, Handle, SwitchConfig
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -32,21 +32,23 @@ def unsupported_reason(device: int) -> str | None:
     return reason
 
 
-def pack(indices: Tensor, header: list[int], sent: int, place: Place, columns: int) -> Tensor:
-    packed: Tensor = extension().pack_indices(indices, header, sent * columns, HEADER + place.most * columns)
+def pack(indices: Tensor, header: list[int], sent: int, config: SwitchConfig, columns: int) -> Tensor:
+    packed: Tensor = extension().pack_indices(
+        indices, header, sent * columns, HEADER + config.max_tokens * columns
+    )
     return packed
 
 
-def find_slots(gathered: Tensor, place: Place, columns: int, flat: bool) -> tuple[TokenRouting, Tensor]:
+def map_rows(gathered: Tensor, config: SwitchConfig, columns: int, flat: bool) -> tuple[TokenRouting, Tensor]:
     routing: TokenRouting = extension().TokenRouting(
         gathered,
-        place.ranks,
-        place.most,
+        config.ranks,
+        config.max_tokens,
         columns,
-        place.first,
-        place.local,
-        place.experts,
-        place.capacity,
+        config.first,
+        config.local,
+        config.experts,
+        config.capacity,
         flat,
     )
     return routing, routing.summary
@@ -62,9 +64,9 @@ def dispatch(
 ) -> None:
     received = -1 if handle.received is None else handle.received
     out_scales = None if scales is None else out[3]
-    handle.slots.dispatch(group, handle.rows, received, tokens, weights, scales, *out[:3], out_scales)
+    handle.row_map.dispatch(group, handle.rows, received, tokens, weights, scales, *out[:3], out_scales)
 
 
 def combine(handle: Handle, group: ProcessGroup, expert_tokens: Tensor, out: Tensor | None) -> Tensor:
-    total: Tensor = handle.slots.combine(group, handle.rows, handle.count, expert_tokens, out)
+    total: Tensor = handle.row_map.combine(group, handle.rows, handle.count, expert_tokens, out)
     return total

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 # csrc/device/kernels/token_jobs.cuh has the same numbers.
-# int32 words before a rank's indices: problem, tokens, columns, and what all ranks gave the
-# constructor: most tokens, experts, capacity, most rows received. The last word is unused.
+# int32 words before a rank's indices: problem, tokens, columns, and the arguments of its
+# constructor: max_tokens, experts, capacity, max_received. The last word is unused.
 HEADER = 8
-PROBLEM, TOKENS, COLUMNS, MOST, EXPERTS, CAPACITY, MOST_RECEIVED = range(7)
+PROBLEM, TOKENS, COLUMNS, MAX_TOKENS, EXPERTS, CAPACITY, MAX_RECEIVED = range(7)
 # Words of a summary: the first entry that is out of range; the rows for this rank, before a
 # capacity drops some; the rows of each local expert; the headers of all ranks.
 FIRST_BAD, RECEIVED, COUNTS = 0, 1, 2
@@ -22,15 +22,15 @@ NONE_BAD = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Which experts are local, and how many of each a rank may keep. A switch has one, and so have its routings."""
+class SwitchConfig:
+    """The arguments of a TokenSwitch and the rank: shared by a switch and its routings."""
 
     ranks: int
     rank: int
     experts: int
-    most: int  # tokens of a rank
+    max_tokens: int  # of a rank
     capacity: int  # rows of an expert, 0: any number
-    most_received: int | None  # rows of dispatch's results, None: as many as come
+    max_received: int | None  # rows of dispatch's results, None: as many as come
 
     @property
     def local(self) -> int:
@@ -45,16 +45,16 @@ class Place:
 class Handle:
     """What the local steps need of a routing.
 
-    gathered  [ranks, HEADER + most * columns]: of each rank its header and its indices, -1 behind the last token
-    slots     [ranks, most, columns or 1]: the row of the output that an entry becomes, or -1. In the flat layout a
-              token has one. Undefined behind a rank's last token. _host and _native have objects instead
-    summary   see above
+    gathered  [ranks, HEADER + max_tokens * columns]: the header and the indices of each rank, -1 after its last token
+    row_map   [ranks, max_tokens, columns]: the output row of each entry, or -1; undefined after a rank's last token.
+              In the flat layout a token has one entry. _host and _native have objects instead
+    summary   FIRST_BAD, RECEIVED, COUNTS, and the headers of all ranks
     steps     the module whose functions carry out the local steps
     """
 
-    place: Place
+    config: SwitchConfig
     gathered: Tensor
-    slots: Any
+    row_map: Any
     summary: Tensor
     columns: int
     rows: int  # that each rank contributes to a collective
@@ -67,7 +67,7 @@ class Handle:
     @property
     def indices(self) -> Tensor:
         """[ranks, rows, columns]"""
-        entries = self.gathered[:, HEADER:].unflatten(1, (self.place.most, self.columns))
+        entries = self.gathered[:, HEADER:].unflatten(1, (self.config.max_tokens, self.columns))
         return entries[:, : self.rows]
 
 

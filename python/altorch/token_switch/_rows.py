@@ -38,7 +38,7 @@ def dispatch(
 
 
 def combine(handle: Handle, group: ProcessGroup, expert_tokens: Tensor, out: Tensor | None) -> Tensor:
-    parts = handle.steps.sum_slots(handle, expert_tokens)
+    parts = handle.steps.sum_rows(handle, expert_tokens)
     total = out
     if total is None or handle.rows != handle.count or not total.is_contiguous():
         total = parts.new_empty(handle.rows, parts.shape[2])

@@ -12,7 +12,7 @@ from torch import Tensor
 from altorch.token_switch import _arguments, _native, _rows
 from altorch.token_switch._autograd import Combine, Dispatch
 from altorch.token_switch._exchange import capturing, exchange, received_by_rank
-from altorch.token_switch._routing import COUNTS, Place, Routing
+from altorch.token_switch._routing import COUNTS, Routing, SwitchConfig
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -56,7 +56,7 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
                 "ranks"
             )
         self.group: ProcessGroup = chosen
-        self._place = Place(
+        self._config = SwitchConfig(
             ranks,
             chosen.rank(),
             int(num_experts),
@@ -76,13 +76,13 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         ValueError, the same on all ranks, for an index that is no expert and for arguments that do not fit or differ
         between ranks; in a capture such an index is dropped.
         """
-        counts, place = per_expert_token_counts, self._place
-        problem = _arguments.problem_of(topk_idx, counts, layout, place)
-        handle = exchange(topk_idx.detach(), problem, place, self.group, self._columns, layout == "flat")
+        counts, config = per_expert_token_counts, self._config
+        problem = _arguments.problem_of(topk_idx, counts, layout, config)
+        handle = exchange(topk_idx.detach(), problem, config, self.group, self._columns, layout == "flat")
         if not capturing(topk_idx):
             self._columns = handle.columns
         if counts is not None:
-            counts[: place.local] = handle.summary[COUNTS : COUNTS + place.local]
+            counts[: config.local] = handle.summary[COUNTS : COUNTS + config.local]
         return Routing(handle, topk_idx, layout)
 
     def dispatch(
@@ -110,7 +110,7 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         ranks must want the same ones.
         """
         handle = routing.handle
-        _arguments.check_routing("dispatch", handle, self._place)
+        _arguments.check_routing("dispatch", handle, self._config)
         _arguments.check_dispatch(handle, tokens, topk_weights, scales)
         if out is not None:
             _arguments.check_out(handle, tokens, scales, out)
@@ -128,9 +128,9 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
 
         `expert_tokens`: a row for each row of dispatch's, not fp8. A rank adds its rows of a token in float32 (in
         float64 for float64), in the order of k, and rounds once; a reduce_scatter adds the ranks. Not weighted:
-        multiply by dispatch's weights before. `out`: gets the result, without gradients.
+        multiply by dispatch's weights before. `out`: receives the result, without gradients.
         """
-        _arguments.check_routing("combine", routing.handle, self._place)
+        _arguments.check_routing("combine", routing.handle, self._config)
         _arguments.check_combine(routing.handle, expert_tokens)
         if out is not None:
             _arguments.check_combine_out(routing.handle, expert_tokens, out)
@@ -140,14 +140,14 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
         return self._run_combine(routing, expert_tokens, out)
 
     def _room(self, routing: Routing, asked: int | None, given: int | None, captured: bool) -> int:
-        """Rows of the results. Raises where more come, which a capture cannot ask of the GPU."""
-        handle, place = routing.handle, self._place
-        asked = asked if asked is not None or given is not None else self._place.most_received
-        if place.capacity:
-            fixed = place.local * place.capacity
+        """Rows of the results. Raises ValueError if a rank receives more; in a capture the host cannot know."""
+        handle, config = routing.handle, self._config
+        asked = asked if asked is not None or given is not None else self._config.max_received
+        if config.capacity:
+            fixed = config.local * config.capacity
             if min(size for size in (asked, given, fixed) if size is not None) < fixed:
                 raise ValueError(
-                    f"altorch.TokenSwitch.dispatch: with capacity = {place.capacity} the results have {fixed} rows"
+                    f"altorch.TokenSwitch.dispatch: with capacity = {config.capacity} the results have {fixed} rows"
                 )
             return fixed if given is None else given
         if handle.received is None:
@@ -158,12 +158,12 @@ class TokenSwitch(_Interface):  # type: ignore[misc]
             return int(asked if given is None else given)  # type: ignore[arg-type]
         if asked is not None and not captured:
             counts = received_by_rank(handle)
-            most = max(counts)
-            if most > asked:
-                rank = _arguments.names_of(self.group)[counts.index(most)]
+            largest = max(counts)
+            if largest > asked:
+                rank = _arguments.names_of(self.group)[counts.index(largest)]
                 raise ValueError(
-                    f"altorch.TokenSwitch.dispatch: rank {rank} receives {most} rows, more than max_recv_tokens = "
-                    f"{asked}; pass max_recv_tokens={most} or more, or None for as many as come"
+                    f"altorch.TokenSwitch.dispatch: rank {rank} receives {largest} rows, more than max_recv_tokens = "
+                    f"{asked}; pass max_recv_tokens={largest} or more, or None for as many as come"
                 )
         if given is not None and given < handle.received:
             raise ValueError(
