@@ -19,7 +19,7 @@ _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def is_float8(bits: int | str) -> bool:
-    """What `bits` asks for. ValueError: neither 8 nor "fp8"."""
+    """Whether `bits` means float8_e4m3fn. Raises ValueError if it is neither 8 nor "fp8"."""
     if bits not in (8, "fp8"):
         raise ValueError(f'{_NAME}: bits is {bits!r}, and may be 8 (int8) or "fp8" (float8_e4m3fn)')
     return bits == "fp8"
@@ -37,7 +37,7 @@ def all_reduce_quantized(tensor: Tensor, float8: bool, group: ProcessGroup, mean
 
 
 def _in_one_kernel(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup) -> Tensor | None:
-    """None: this group has none."""
+    """The result, or None if no single kernel serves this tensor and group."""
     from altorch import _backend
     from altorch._extension import extension
 
@@ -50,6 +50,7 @@ def _in_one_kernel(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup
 
 
 def check(tensor: Tensor) -> None:
+    """Raises ValueError or NotImplementedError on this rank only."""
     if tensor.layout != torch.strided:
         raise ValueError(f"{_NAME} takes dense tensors, and not {tensor.layout}; call to_dense() before")
     if tensor.dtype not in _TYPES:
@@ -64,7 +65,7 @@ def check(tensor: Tensor) -> None:
 
 
 def _one_shot(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup) -> Tensor:
-    """Every rank adds what all have."""
+    """Between two ranks: an all_gather of packs, then each rank sums them all."""
     from altorch._extension import extension
 
     engine = extension()
@@ -78,7 +79,7 @@ def _one_shot(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup) -> 
 
 
 def _two_shot(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup) -> Tensor:
-    """Every rank adds a part of what all have, quantizes the sum, and passes it on."""
+    """Among more ranks: an all_to_all of packs, a sum of one chunk on each rank, and an all_gather of packed sums."""
     from altorch._extension import extension
 
     engine = extension()
@@ -89,9 +90,9 @@ def _two_shot(tensor: Tensor, float8: bool, mean: bool, group: ProcessGroup) -> 
     size = -(-values.numel() // (group.size() * _UNIT)) * _UNIT
     sums = torch.empty(size, dtype=torch.float32, device=values.device)
     engine.sum_quantized(chunks, sums, _factor(group, mean), float8)
-    passed_on = engine.quantize(sums, 1, float8, mean)
-    chunks = passed_on.new_empty(group.size(), passed_on.shape[1])
-    dist.all_gather_into_tensor(chunks, passed_on, group=group)
+    packed_sums = engine.quantize(sums, 1, float8, mean)
+    chunks = packed_sums.new_empty(group.size(), packed_sums.shape[1])
+    dist.all_gather_into_tensor(chunks, packed_sums, group=group)
     result = torch.empty_like(values)
     engine.dequantize(chunks, result, float8)
     return result
@@ -104,7 +105,7 @@ def _factor(group: ProcessGroup, mean: bool) -> float:
 def ddp_hook(
     reduce: Callable[[Tensor, ProcessGroup | None], Tensor],
 ) -> Callable[[Any, dist.GradBucket], torch.futures.Future[Tensor]]:
-    """A communication hook that calls `reduce` on a bucket and DDP's state, on a stream beside the backward pass."""
+    """A communication hook of DDP, which calls reduce(bucket, group) on a stream of its own."""
     streams: dict[torch.device, torch.cuda.Stream] = {}
 
     def hook(state: ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -124,6 +125,6 @@ def ddp_hook(
             done.set_result(reduce(gradients, state))
         return done
 
-    # DDP compares these with its own types.
+    # DDP checks the annotations, and `from __future__ import annotations` makes strings of them.
     hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[Tensor]}
     return hook

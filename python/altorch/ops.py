@@ -67,19 +67,18 @@ def all_reduce_rms_norm(
 def all_reduce_quantized(
     x: Tensor, bits: int | str = 8, group: ProcessGroup | None = None, *, mean: bool = False
 ) -> Tensor:
-    """The sum of `x` over all ranks, whose values travel in 8 bits: a new tensor, the same bits on every rank.
+    """The sum of `x` over all ranks, which send its values in 8 bits: a new tensor, the same bits on every rank.
 
-    57 % of the bytes of bfloat16 and 29 % of those of float32, for an error that docs/quantized.md bounds: with
-    `bits=8`, of int8, at most 1/252 of the largest of 14 values that share a scale, for each rank and for the sum; with
-    `bits="fp8"`, of float8_e4m3fn, about 1/16 of each value. Values are added in float32. A NaN or an infinity makes
-    NaN of its 14 values. `mean`: the sum divided by the number of ranks.
+    Ranks send 57 % of the bytes of bfloat16, or 29 % of those of float32. docs/quantized.md has the bound of the error:
+    with `bits=8` (int8) at most 1/252 of the largest of the 14 values that share a scale, for each rank and once more
+    for the sum; with `bits="fp8"` (float8_e4m3fn) about 1/16 of each value. Values are added in float32. A NaN or an
+    infinity turns its 14 values into NaN. `mean`: the sum divided by the number of ranks.
 
     Collective over `group` (default: the whole world). `x`: float16, bfloat16 or float32, of one shape and type on all
-    ranks; another type raises ValueError, and so does another `bits`. Over "al" it is one kernel between GPUs that
-    NVLink links. Else it is an all_to_all and an all_gather of bytes, or an all_gather alone between two ranks, over
-    the backend of the group, whose errors it has; a CUDA graph captures it where it captures those. Synchronous, in the
-    order of the current stream, and without gradients: a tensor that requires one raises NotImplementedError, unless
-    under `torch.no_grad()`.
+    ranks; another type or another `bits` raises ValueError. Over "al", GPUs with NVLink run one kernel. Otherwise it
+    calls all_to_all and all_gather of the group's backend, or all_gather alone between two ranks, and raises their
+    errors; a CUDA graph can capture it if it can capture those. It is synchronous, in the order of the current stream,
+    and has no gradient: a tensor that requires one raises NotImplementedError, unless under `torch.no_grad()`.
     """
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     if chosen is dist.GroupMember.NON_GROUP_MEMBER:
@@ -107,7 +106,8 @@ def quantized_ddp_hook(
     """A communication hook for DDP: gradients are averaged by all_reduce_quantized.
 
     `model.register_comm_hook(group, altorch.ops.quantized_ddp_hook())`, as torch's own hooks: `group` is that of the
-    model, None the whole world. On GPUs it runs on a stream of its own, beside the backward pass; on CPUs within it.
+    model, None the whole world. On GPUs it runs on its own stream, concurrently with the backward pass; on CPUs it is
+    part of that pass.
     """
     _quantized.is_float8(bits)  # raises before training begins
     return _quantized.ddp_hook(
