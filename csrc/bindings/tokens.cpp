@@ -22,9 +22,9 @@ void bind_tokens(py::module_& module) {
                        int experts, int capacity, bool flat) {
              TokenTable table;
              table.ranks = ranks;
-             table.most = most;
+             table.max_tokens = most;
              table.columns = columns;
-             table.each = flat ? 1 : columns;
+             table.rows_per_token = flat ? 1 : columns;
              table.first = first;
              table.local = local;
              table.experts = experts;

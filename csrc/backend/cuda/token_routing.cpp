@@ -66,9 +66,10 @@ at::Tensor pack_indices(const at::Tensor& indices, const std::vector<std::int64_
 
 TokenRouting::TokenRouting(const at::Tensor& gathered, const TokenTable& table)
     : table_(table), gathered_(gathered) {
-  const auto slots = std::int64_t{table.ranks} * table.most * table.each;
+  const auto slots = std::int64_t{table.ranks} * table.max_tokens * table.rows_per_token;
   const auto words = TokenTable::kCounts + table.local + std::int64_t{table.ranks} * TokenTable::kHeader;
-  const auto gathered_words = table.ranks * (TokenTable::kHeader + std::int64_t{table.most} * table.columns);
+  const auto gathered_words =
+      table.ranks * (TokenTable::kHeader + std::int64_t{table.max_tokens} * table.columns);
   if (!gathered.is_cuda() || !gathered.is_contiguous() || gathered.scalar_type() != at::kInt ||
       gathered.numel() != gathered_words)
     refuse(std::string(kTokenSwitch) + ": the gathered indices are of another shape or type");

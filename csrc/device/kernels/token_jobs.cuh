@@ -8,9 +8,10 @@ namespace altorch {
 
 // Where the tokens of all ranks go on this rank.
 //
-// gathered  of each rank a header, and `columns` indices of experts for each of `most` tokens
-// slots     [ranks, most, each]: the row of the output that an entry becomes, or -1; undefined behind
-//           a rank's last token
+// gathered  the header of each rank, and `columns` indices of experts for each of its `max_tokens`
+//           tokens
+// slots     [ranks, max_tokens, rows_per_token]: the output row of each entry, or -1; undefined
+//           after a rank's last token
 // summary   the first entry that is out of range, or kNoneBad; the rows that this rank receives,
 //           before a capacity drops some; the rows of each local expert; the headers of all ranks
 //
@@ -23,8 +24,8 @@ struct TokenTable {
   const int* gathered = nullptr;
   int* slots = nullptr;
   int* summary = nullptr;
-  int ranks = 1, most = 0, columns = 1;
-  int each = 1;  // slots of a token: `columns`, or 1 in the flat layout
+  int ranks = 1, max_tokens = 0, columns = 1;
+  int rows_per_token = 1;  // entries of slots: `columns`, or 1 in the flat layout
   int first = 0, local = 1, experts = 1;
   int capacity = 0;  // rows of an expert; 0: any number
   int flat = 0;
@@ -50,16 +51,16 @@ struct TokenRows {
 
 // Copies rows of several tensors side by side into one buffer, for one all_gather.
 struct RowPack {
-  static constexpr int kMost = 3;
-  TokenRows parts[kMost] = {};
+  static constexpr int kMaxParts = 3;
+  TokenRows parts[kMaxParts] = {};
   int number = 0, count = 0;  // of parts; of rows
 };
 
 // Copies each row to its slots, and zeros to unused rows. A slot from `room` on is dropped.
 struct RowScatter {
-  static constexpr int kMost = 2;  // tokens, and their scales
+  static constexpr int kMaxParts = 2;  // tokens, and their scales
   TokenTable table;
-  TokenRows parts[kMost] = {};
+  TokenRows parts[kMaxParts] = {};
   int number = 0;
   int count = 0;   // rows of each rank
   int room = 0;    // rows of the output

@@ -6,37 +6,37 @@
 
 namespace altorch::kernels {
 
-// Several threads, and their piece of a row.
-struct Crew {
+// The piece of a row that the threads of a block move, and which thread runs.
+struct RowSlice {
   i64 thread, threads;
   int piece, pieces;
 };
 
-// Bytes that move at once.
+// The bytes of one load or store.
 template <int kBytes>
-struct alignas(kBytes) Lump {
+struct alignas(kBytes) ByteVector {
   unsigned char bytes[kBytes];
 };
 template <>
-struct alignas(16) Lump<16> {
+struct alignas(16) ByteVector<16> {
   u64 words[2];
 };
 template <>
-struct Lump<4> {
+struct ByteVector<4> {
   unsigned word;
 };
 template <>
-struct Lump<2> {
+struct ByteVector<2> {
   unsigned short half;
 };
 
-// Calls act(a Lump) of the size at which everything in `addresses` is aligned.
+// Calls act(a ByteVector) of the size at which everything in `addresses` is aligned.
 template <class Act>
-AL_DEVICE void with_lump(u64 addresses, const Act& act) {
-  if (addresses % 16 == 0) return act(Lump<16>{});
-  if (addresses % 4 == 0) return act(Lump<4>{});
-  if (addresses % 2 == 0) return act(Lump<2>{});
-  act(Lump<1>{});
+AL_DEVICE void with_vector(u64 addresses, const Act& act) {
+  if (addresses % 16 == 0) return act(ByteVector<16>{});
+  if (addresses % 4 == 0) return act(ByteVector<4>{});
+  if (addresses % 2 == 0) return act(ByteVector<2>{});
+  act(ByteVector<1>{});
 }
 AL_DEVICE u64 alignment_of(const TokenRows& part) {
   return reinterpret_cast<u64>(part.from) | reinterpret_cast<u64>(part.to) |
@@ -44,25 +44,26 @@ AL_DEVICE u64 alignment_of(const TokenRows& part) {
 }
 
 // Writes a row, or zeros where `from` is null, to each row of `part.to` that to_row(0), ...
-// to_row(each - 1) names; below 0: to none.
+// to_row(copies - 1) names; below 0: to none.
 template <class ToRow>
-AL_DEVICE void copy_row(const TokenRows& part, const void* from, int each, const Crew& crew, const ToRow& to_row) {
-  with_lump(alignment_of(part), [&](auto lump) {
-    using Moved = decltype(lump);
+AL_DEVICE void copy_row(const TokenRows& part, const void* from, int copies, const RowSlice& slice,
+                        const ToRow& to_row) {
+  with_vector(alignment_of(part), [&](auto vector) {
+    using Moved = decltype(vector);
     constexpr int kAtOnce = 4;
-    const Range piece = part_of(part.width / static_cast<i64>(sizeof(Moved)), crew.piece, crew.pieces);
-    for (i64 at = piece.begin + crew.thread; at < piece.end; at += kAtOnce * crew.threads) {
+    const Range piece = part_of(part.width / static_cast<i64>(sizeof(Moved)), slice.piece, slice.pieces);
+    for (i64 at = piece.begin + slice.thread; at < piece.end; at += kAtOnce * slice.threads) {
       Moved held[kAtOnce]{};
       AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
-        const i64 here = at + i * crew.threads;
+        const i64 here = at + i * slice.threads;
         if (from && here < piece.end) held[i] = static_cast<const Moved*>(from)[here];
       }
-      for (int k = 0; k < each; ++k) {
+      for (int k = 0; k < copies; ++k) {
         const i64 row = to_row(k);
         if (row < 0) continue;
         auto* const to = reinterpret_cast<Moved*>(static_cast<unsigned char*>(part.to) + row * part.to_stride);
         AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
-          const i64 here = at + i * crew.threads;
+          const i64 here = at + i * slice.threads;
           if (here < piece.end) to[here] = held[i];
         }
       }
@@ -73,16 +74,16 @@ AL_DEVICE const void* row_of(const TokenRows& part, int rank, int row) {
   return static_cast<const unsigned char*>(part.from) + rank * part.rank_stride + row * part.from_stride;
 }
 
-AL_DEVICE void pack_rows(const RowPack& job, int row, const Crew& crew) {
+AL_DEVICE void pack_rows(const RowPack& job, int row, const RowSlice& slice) {
   for (int i = 0; i < job.number; ++i)
-    copy_row(job.parts[i], row_of(job.parts[i], 0, row), 1, crew, [row](int) { return row; });
+    copy_row(job.parts[i], row_of(job.parts[i], 0, row), 1, slice, [row](int) { return row; });
 }
 
 // The weights of a token, and in the flat layout its experts here.
-AL_DEVICE void scatter_weights(const RowScatter& job, int rank, int token, const int* slots, const Crew& crew) {
+AL_DEVICE void scatter_weights(const RowScatter& job, int rank, int token, const int* slots, const RowSlice& slice) {
   const TokenTable& table = job.table;
   const float* const weights = job.weights + rank * job.weights_rank_stride + token * job.weights_row_stride;
-  for (i64 k = crew.thread; k < table.columns; k += crew.threads) {
+  for (i64 k = slice.thread; k < table.columns; k += slice.threads) {
     const int slot = slots[table.flat ? 0 : k];
     if (slot < 0 || slot >= job.room) continue;
     if (!table.flat) {
@@ -95,18 +96,18 @@ AL_DEVICE void scatter_weights(const RowScatter& job, int rank, int token, const
     if (job.out_indices) job.out_indices[static_cast<i64>(slot) * table.columns + k] = here ? index : -1;
   }
 }
-AL_DEVICE void scatter_row(const RowScatter& job, int source, const Crew& crew) {
+AL_DEVICE void scatter_row(const RowScatter& job, int source, const RowSlice& slice) {
   const TokenTable& table = job.table;
   const int rank = source / job.count, token = source % job.count;
-  const int* const slots = table.slots + (static_cast<i64>(rank) * table.most + token) * table.each;
+  const int* const slots = table.slots + (static_cast<i64>(rank) * table.max_tokens + token) * table.rows_per_token;
   bool used = false;
-  for (int k = 0; k < table.each; ++k) used |= slots[k] >= 0;
+  for (int k = 0; k < table.rows_per_token; ++k) used |= slots[k] >= 0;
   if (token >= tokens_of(table, rank) || !used) return;
   for (int i = 0; i < job.number; ++i) {
-    copy_row(job.parts[i], row_of(job.parts[i], rank, token), table.each, crew,
+    copy_row(job.parts[i], row_of(job.parts[i], rank, token), table.rows_per_token, slice,
              [&](int k) { return slots[k] < job.room ? slots[k] : -1; });
   }
-  if (job.weights && crew.piece == 0) scatter_weights(job, rank, token, slots, crew);
+  if (job.weights && slice.piece == 0) scatter_weights(job, rank, token, slots, slice);
 }
 
 AL_DEVICE bool is_used(const TokenTable& table, int row) {
@@ -114,35 +115,35 @@ AL_DEVICE bool is_used(const TokenTable& table, int row) {
   const int expert = row / table.capacity;
   return expert < table.local && row % table.capacity < table.summary[TokenTable::kCounts + expert];
 }
-AL_DEVICE void clear_row(const RowScatter& job, int row, const Crew& crew) {
+AL_DEVICE void clear_row(const RowScatter& job, int row, const RowSlice& slice) {
   if (is_used(job.table, row)) return;
   for (int i = 0; i < job.number; ++i)
-    copy_row(job.parts[i], nullptr, 1, crew, [row](int) { return row; });
+    copy_row(job.parts[i], nullptr, 1, slice, [row](int) { return row; });
   const int columns = job.table.flat ? job.table.columns : 1;
-  for (i64 k = crew.thread; job.weights && crew.piece == 0 && k < columns; k += crew.threads) {
+  for (i64 k = slice.thread; job.weights && slice.piece == 0 && k < columns; k += slice.threads) {
     job.out_weights[static_cast<i64>(row) * columns + k] = 0;
     if (job.out_indices) job.out_indices[static_cast<i64>(row) * columns + k] = -1;
   }
 }
 // Row `row` of ranks * count + unused ones.
-AL_DEVICE void scatter_rows(const RowScatter& job, int row, const Crew& crew) {
+AL_DEVICE void scatter_rows(const RowScatter& job, int row, const RowSlice& slice) {
   const int sources = job.table.ranks * job.count;
-  row < sources ? scatter_row(job, row, crew) : clear_row(job, row - sources, crew);
+  row < sources ? scatter_row(job, row, slice) : clear_row(job, row - sources, slice);
 }
 
 // Group: elements that move at once.
 template <class Number, class Group>
-AL_DEVICE void sum_groups(const RowSum& job, const int* slots, i64 output, const Crew& crew) {
+AL_DEVICE void sum_groups(const RowSum& job, const int* slots, i64 output, const RowSlice& slice) {
   using Stored = typename Number::Stored;
   constexpr int kLength = sizeof(Group) / sizeof(Stored), kAtOnce = 4;
   const auto* const rows = static_cast<const Stored*>(job.rows);
-  const Range piece = part_of(job.width / kLength, crew.piece, crew.pieces);
-  for (i64 at = piece.begin + crew.thread; at < piece.end; at += crew.threads) {
+  const Range piece = part_of(job.width / kLength, slice.piece, slice.pieces);
+  for (i64 at = piece.begin + slice.thread; at < piece.end; at += slice.threads) {
     typename Number::Computed sum[kLength]{};
-    for (int begin = 0; begin < job.table.each; begin += kAtOnce) {
+    for (int begin = 0; begin < job.table.rows_per_token; begin += kAtOnce) {
       Group held[kAtOnce]{};
       AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
-        const int slot = begin + i < job.table.each ? slots[begin + i] : -1;
+        const int slot = begin + i < job.table.rows_per_token ? slots[begin + i] : -1;
         if (slot >= 0 && slot < job.room) held[i] = reinterpret_cast<const Group*>(rows + slot * job.stride)[at];
       }
       AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
@@ -157,34 +158,35 @@ AL_DEVICE void sum_groups(const RowSum& job, const int* slots, i64 output, const
   }
 }
 template <class Number>
-AL_DEVICE void sum_rows(const RowSum& job, int row, const Crew& crew) {
+AL_DEVICE void sum_rows(const RowSum& job, int row, const RowSlice& slice) {
   using Stored = typename Number::Stored;
   const int rank = row / job.count, token = row % job.count;
   if (token >= tokens_of(job.table, rank)) return;
-  const int* const slots = job.table.slots + (static_cast<i64>(rank) * job.table.most + token) * job.table.each;
+  const int* const slots =
+      job.table.slots + (static_cast<i64>(rank) * job.table.max_tokens + token) * job.table.rows_per_token;
   const u64 addresses = reinterpret_cast<u64>(job.rows) | reinterpret_cast<u64>(job.output) |
                         static_cast<u64>(job.stride | job.width) * sizeof(Stored);
-  addresses % 16 == 0 ? sum_groups<Number, Pack<Stored>>(job, slots, row, crew)
-                      : sum_groups<Number, Stored>(job, slots, row, crew);
+  addresses % 16 == 0 ? sum_groups<Number, Pack<Stored>>(job, slots, row, slice)
+                      : sum_groups<Number, Stored>(job, slots, row, slice);
 }
 
 #ifdef __CUDACC__
 // The grid of the following has a column of blocks for each row, and as many rows as pieces.
-AL_DEVICE Crew crew_of_block() {
+AL_DEVICE RowSlice slice_of_block() {
   return {threadIdx.x, blockDim.x, static_cast<int>(blockIdx.y), static_cast<int>(gridDim.y)};
 }
 AL_DEVICE void run_pack_rows(const RowPack& job) {
   AL_LAUNCH_DEPENDENTS();
-  pack_rows(job, static_cast<int>(blockIdx.x), crew_of_block());
+  pack_rows(job, static_cast<int>(blockIdx.x), slice_of_block());
 }
 AL_DEVICE void run_scatter_rows(const RowScatter& job) {
   AL_LAUNCH_DEPENDENTS();
-  scatter_rows(job, static_cast<int>(blockIdx.x), crew_of_block());
+  scatter_rows(job, static_cast<int>(blockIdx.x), slice_of_block());
 }
 template <class Number>
 AL_DEVICE void run_sum_rows(const RowSum& job) {
   AL_LAUNCH_DEPENDENTS();
-  sum_rows<Number>(job, static_cast<int>(blockIdx.x), crew_of_block());
+  sum_rows<Number>(job, static_cast<int>(blockIdx.x), slice_of_block());
 }
 #endif
 

@@ -9,12 +9,12 @@
 namespace altorch::kernels {
 
 AL_DEVICE int tokens_of(const TokenTable& table, int rank) {
-  const int tokens = table.gathered[rank * (TokenTable::kHeader + static_cast<i64>(table.most) * table.columns) +
+  const int tokens = table.gathered[rank * (TokenTable::kHeader + static_cast<i64>(table.max_tokens) * table.columns) +
                                     TokenTable::kTokens];
-  return tokens < table.most ? tokens : table.most;
+  return tokens < table.max_tokens ? tokens : table.max_tokens;
 }
 AL_DEVICE const int* indices_of(const TokenTable& table, int rank) {
-  return table.gathered + rank * (TokenTable::kHeader + static_cast<i64>(table.most) * table.columns) +
+  return table.gathered + rank * (TokenTable::kHeader + static_cast<i64>(table.max_tokens) * table.columns) +
          TokenTable::kHeader;
 }
 AL_DEVICE bool is_local(const TokenTable& table, int index) {
@@ -122,7 +122,7 @@ AL_DEVICE void find_slots_of_expert(const TokenTable& table, int expert) {
     mine.own += index == own;
     mine.lower += index >= table.first && index < own;
     if (index < -1 || index >= table.experts)
-      mine.worst = lower_of(mine.worst, rank * table.most * table.columns + at);
+      mine.worst = lower_of(mine.worst, rank * table.max_tokens * table.columns + at);
   });
   const BlockCounts counts = counts_of_block(mine);
   const int kept = table.capacity > 0 ? lower_of(counts.all.own, table.capacity) : counts.all.own;
@@ -146,7 +146,8 @@ AL_DEVICE void find_slots_of_expert(const TokenTable& table, int expert) {
     const int place = next_place(is_own, before);
     // The first block marks the entries of no local expert.
     if (is_own || (there && expert == 0 && !is_local(table, index)))
-      table.slots[static_cast<i64>(rank) * table.most * table.columns + at] = is_own && place < kept ? base + place : -1;
+      table.slots[static_cast<i64>(rank) * table.max_tokens * table.columns + at] =
+          is_own && place < kept ? base + place : -1;
   });
 }
 
@@ -166,7 +167,7 @@ AL_DEVICE void find_slots_of_tokens(const TokenTable& table) {
   for_each_of_warp(table, 1, [&](int rank, int token, bool there) {
     const bool here = has_expert_here(rank, token, there);
     const int place = next_place(here, before);
-    if (there) table.slots[static_cast<i64>(rank) * table.most + token] = here ? place : -1;
+    if (there) table.slots[static_cast<i64>(rank) * table.max_tokens + token] = here ? place : -1;
   });
 }
 

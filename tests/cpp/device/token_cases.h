@@ -57,9 +57,9 @@ class LaidTokens {
     device.pack_indices(pack, stream);
     TokenTable table{.gathered = at(gathered_), .slots = at(slots_), .summary = at(summary_)};
     table.ranks = case_.ranks();
-    table.most = TokenCase::kMost;
+    table.max_tokens = TokenCase::kMost;
     table.columns = case_.columns;
-    table.each = case_.each();
+    table.rows_per_token = case_.each();
     table.first = case_.first();
     table.local = case_.local();
     table.experts = case_.experts;

@@ -336,14 +336,14 @@ void FakeDevice::find_slots(const TokenTable& table, Stream stream) {
 
 namespace {
 
-// Calls act(row, crew) for each piece of each row, and each thread.
+// Calls act(row, slice) for each piece of each row, and each thread.
 template <class Act>
 void for_each_piece(int rows, const Act& act) {
   constexpr int kThreads = 3, kPieces = 2;
   for (int row = 0; row < rows; ++row) {
     for (int piece = 0; piece < kPieces; ++piece) {
       for (int thread = 0; thread < kThreads; ++thread)
-        act(row, kernels::Crew{thread, kThreads, piece, kPieces});
+        act(row, kernels::RowSlice{thread, kThreads, piece, kPieces});
     }
   }
 }
@@ -354,7 +354,7 @@ void FakeDevice::pack_rows(const RowPack& job, Stream stream) {
   launch(
       [job] {
         for_each_piece(job.count,
-                       [&](int row, const kernels::Crew& crew) { kernels::pack_rows(job, row, crew); });
+                       [&](int row, const kernels::RowSlice& slice) { kernels::pack_rows(job, row, slice); });
       },
       stream);
 }
@@ -362,8 +362,9 @@ void FakeDevice::pack_rows(const RowPack& job, Stream stream) {
 void FakeDevice::scatter_rows(const RowScatter& job, Stream stream) {
   launch(
       [job] {
-        for_each_piece(job.table.ranks * job.count + job.unused,
-                       [&](int row, const kernels::Crew& crew) { kernels::scatter_rows(job, row, crew); });
+        for_each_piece(
+            job.table.ranks * job.count + job.unused,
+            [&](int row, const kernels::RowSlice& slice) { kernels::scatter_rows(job, row, slice); });
       },
       stream);
 }
@@ -371,12 +372,12 @@ void FakeDevice::scatter_rows(const RowScatter& job, Stream stream) {
 void FakeDevice::sum_rows(const RowSum& job, DType dtype, Stream stream) {
   launch(
       [job, dtype] {
-        for_each_piece(job.table.ranks * job.count, [&](int row, const kernels::Crew& crew) {
-          if (dtype == DType::kBFloat16) return kernels::sum_rows<kernels::BFloat16>(job, row, crew);
-          if (dtype == DType::kFloat16) return kernels::sum_rows<kernels::Float16>(job, row, crew);
-          if (dtype == DType::kFloat64) return kernels::sum_rows<kernels::Plain<double>>(job, row, crew);
+        for_each_piece(job.table.ranks * job.count, [&](int row, const kernels::RowSlice& slice) {
+          if (dtype == DType::kBFloat16) return kernels::sum_rows<kernels::BFloat16>(job, row, slice);
+          if (dtype == DType::kFloat16) return kernels::sum_rows<kernels::Float16>(job, row, slice);
+          if (dtype == DType::kFloat64) return kernels::sum_rows<kernels::Plain<double>>(job, row, slice);
           if (dtype != DType::kFloat32) std::abort();  // no kernel does it
-          kernels::sum_rows<kernels::Plain<float>>(job, row, crew);
+          kernels::sum_rows<kernels::Plain<float>>(job, row, slice);
         });
       },
       stream);
