@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernels of this rank alone, outside of any group: altorch.ops.exact_sum and the steps of
-// altorch.ops.all_reduce_quantized.
+// Kernels that a rank runs without its peers, outside of any group: altorch.ops.exact_sum, and the
+// local steps of altorch.ops.all_reduce_quantized and altorch.TokenSwitch.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,9 +11,9 @@
 
 namespace altorch::backend {
 
-// Calls act(device, the current stream of that GPU). The device stays open for the life of the
-// process. Throws Error(kUnsupported), which names `what`, where no kernel can run. Any thread; one
-// at a time acts.
+// Calls act(device, the current stream of that GPU) under a lock of the process. The device stays
+// open until the process ends. Throws Error(kUnsupported), with `what` as the name of the caller,
+// if no kernel can run. Any thread.
 void on_local_device(c10::Device place, const char* what,
                      const std::function<void(Device& device, Stream stream)>& act);
 

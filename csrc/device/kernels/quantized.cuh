@@ -100,10 +100,10 @@ struct alignas(16) QuantizedPack {
   unsigned words[4];
 };
 
-// From the first value of a pack to its last, in elements.
+// Elements from the first value of a pack to its last, both included.
 constexpr int kQuantizedSpan = kQuantizedUnit - kQuantizedRow + 2;
 
-// The values of a pack as they are stored, all of them.
+// All values of a pack, in the type of the tensor.
 template <class Stored>
 struct QuantizedPairs {
   struct alignas(2 * sizeof(Stored)) Pair {
@@ -118,12 +118,12 @@ struct QuantizedPairs {
   }
 };
 
-// The values of a pack, row after row.
+// The values of a pack in float32, row after row.
 struct QuantizedValues {
   float values[2 * kQuantizedRows];
 
-  // The values that begin at `from`, of which `count` elements are left there; those behind are
-  // zeros.
+  // Loads the values of a pack that begins at `from`. Only `count` elements are there: values after
+  // them are zeros.
   template <class Number>
   AL_DEVICE void load(const typename Number::Stored* from, i64 count) {
     AL_UNROLL for (int i = 0; i < 2 * kQuantizedRows; ++i) {
@@ -161,15 +161,15 @@ struct QuantizedValues {
   }
   // The largest absolute value, or NaN if there is one.
   AL_DEVICE float largest() const {
-    float most = 0;
-    AL_UNROLL for (int i = 0; i < 2 * kQuantizedRows; ++i) most = larger(most, fabsf(values[i]));
-    return most;
+    float found = 0;
+    AL_UNROLL for (int i = 0; i < 2 * kQuantizedRows; ++i) found = larger(found, fabsf(values[i]));
+    return found;
   }
   AL_DEVICE static float larger(float a, float b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    float most;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
-    return most;
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
 #else
     return a > b || a != a ? a : b;
 #endif
@@ -184,7 +184,7 @@ struct QuantizedValues {
   template <class Code>
   AL_DEVICE QuantizedPack pack() const {
     const unsigned scale = scale_for<Code>(largest());
-    const bool has_codes = scale - 1 < kNan - 1;  // else values too small for one, or anything
+    const bool has_codes = scale - 1 < kNan - 1;  // false: the scale is 0 or NaN
     const float to_codes = reciprocal(has_codes ? __builtin_bit_cast(float, scale << 16) : 1.0f);
     QuantizedPack made;
     AL_UNROLL for (int i = 0; i < 4; ++i) {
