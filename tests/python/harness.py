@@ -130,6 +130,7 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         mpirun: str | None = None,
         node_prefixes: list[list[str]] | None = None,
+        ranks_of_nodes: list[int] | None = None,
         start_deadline: float = 120,
     ) -> None:
         self.size = size
@@ -158,6 +159,7 @@ class Cluster:
                 forked="worker:main",
                 mpirun=mpirun,
                 node_prefixes=node_prefixes,
+                ranks_of_nodes=ranks_of_nodes,
             )
             self._accept(time.monotonic() + start_deadline * PATIENCE)
         except BaseException:
@@ -184,6 +186,11 @@ class Cluster:
             with suppress(OSError):
                 texts.append(f"--- {path.name}:\n{path.read_text(errors='replace')[-3000:]}")
         return "\n".join(texts)
+
+    def output(self) -> str:
+        """All that the ranks have printed."""
+        logs = sorted(self._directory.glob("rank*.log"))
+        return "\n".join(path.read_text(errors="replace") for path in logs)
 
     def _new_output(self, rank: int, limit: int = 6000) -> str:
         path = self._directory / f"rank{rank}.log"

@@ -26,6 +26,7 @@ from tests.ranks.fork_server import ForkedProcess, ForkServer
 from tests.ranks.ports import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+NODE = Path(__file__).resolve().parent / "node.py"
 LAUNCHERS = ("plain", "torchrun", "mpirun")
 
 # Variables that an outer launcher sets. Ranks start as if from a clean shell.
@@ -167,16 +168,29 @@ def launch(
     forked: str | None = None,
     mpirun: str | None = None,
     node_prefixes: list[list[str]] | None = None,
+    ranks_of_nodes: list[int] | None = None,
 ) -> LaunchPlan:
     """Start `size` ranks of the Python program `program` (arguments after the interpreter).
 
     `forked`: the program as a function, "module:function", which lets plain ranks be forked.
     With `node_prefixes` there is one torchrun for each (virtual) node, started behind its prefix; MASTER_ADDR in
-    `env` is then an address of the first.
+    `env` is then an address of the first. Plain ranks may be `forked` there, and `ranks_of_nodes` says how many of
+    them are on each.
     """
     port = free_port()
     address = env.get("MASTER_ADDR", "127.0.0.1")
     log = log_directory / "launcher.log"
+    prefixes = node_prefixes or [[]]
+    counts = ranks_of_nodes or [size // len(prefixes)] * len(prefixes)
+    if launcher == "plain" and node_prefixes and forked:
+        group = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
+        folder = str(Path(program[0]).parent)
+        plan = LaunchPlan()
+        for node, prefix in enumerate(prefixes):
+            first = str(sum(counts[:node]))
+            command = [*prefix, sys.executable, str(NODE), forked, folder, first, str(counts[node])]
+            plan.processes.append(spawn(command, env | group, log))
+        return plan
     if launcher == "plain":
         plan = LaunchPlan()
         for rank in range(size):
@@ -184,7 +198,6 @@ def launch(
             plan.processes.append(start_rank(program, forked, rank_env, log))
         return plan
     if launcher == "torchrun":
-        prefixes = node_prefixes or [[]]
         command = [
             *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size // len(prefixes)}"),
             *(f"--master-addr={address}", f"--master-port={port}", f"--nnodes={len(prefixes)}"),
