@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from typing import Any
 
 from tests.launchers.table import REPOSITORY, ROWS, Row, Tool
 from tests.ranks.launch import clean_environment
+from tests.ranks.page import machine, write_between
 
 COLUMNS = ("launcher", "version", "ranks", "transport", "result", "seconds", "remark")
 
@@ -124,31 +124,10 @@ def run(row: Row, show: bool) -> dict[str, Any]:
     return result
 
 
-def machine() -> str:
-    import torch
-
-    lines = Path("/etc/os-release").read_text().splitlines()
-    system = next((line.split("=", 1)[1].strip('"') for line in lines if line.startswith("PRETTY_NAME=")), "")
-    cores = len(os.sched_getaffinity(0))
-    python = f"Python {platform.python_version()}, torch {torch.__version__}"
-    return f"{system}, {platform.machine()}, {cores} cores, {python}"
-
-
 BEGIN, END = (
     "<!-- python -m tests.launchers --markdown writes this table -->\n",
     "<!-- end of the table -->\n",
 )
-
-
-def write_markdown(path: Path, results: list[dict[str, Any]]) -> None:
-    """The whole file, or what it has between BEGIN and END."""
-    before, after = "", ""
-    if path.exists():
-        before, _, rest = path.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        if not rest:
-            raise SystemExit(f"{path} has no line {BEGIN}")
-    path.write_text(before + BEGIN + markdown(results) + END + after)
 
 
 def markdown(results: list[dict[str, Any]]) -> str:
@@ -194,7 +173,7 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), "rows": results}, indent=1) + "\n")
     if options.markdown:
-        write_markdown(options.markdown, results)
+        write_between(options.markdown, BEGIN, END, markdown(results))
     return 1 if any(result["result"] == "failed" for result in results) else 0
 
 
