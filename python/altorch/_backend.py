@@ -57,6 +57,7 @@ class _Standing(NamedTuple):
     reason: str = ""  # why this one, or why none
     chosen_by_user: bool = False  # through ALTORCH_MPI
     refused_by_user: bool = False  # ALTORCH_MPI=none
+    network: str = ""  # the setting by which the user selects MPI's network, NAME=value
 
 
 _own = _Place()
@@ -375,7 +376,9 @@ class Group:
                 f"first group has {self.size}"
             )
             return standing._replace(reason=reason)
-        return standing._replace(library=str(found.path or ""), reason=found.reason)
+        setting = {_mpi.MPICH: "MPIR_CVAR_CH4_NETMOD", _mpi.OPEN_MPI: "OMPI_MCA_pml"}.get(found.family, "")
+        network = f"{setting}={os.environ.get(setting, '')}"
+        return standing._replace(library=str(found.path or ""), reason=found.reason, network=network)
 
     def _needs_only_memory(self, places: list[_Place]) -> bool:
         """The same on every rank. Where memory turns out not to be had, Gloo carries the group."""
@@ -394,6 +397,18 @@ class Group:
                 f"ranks {self.global_ranks[0]} and {self.global_ranks[other]} started MPI in different groups, and MPI "
                 "starts once in a process; make the group of all ranks first"
             )
+        return self._different_networks(standings)
+
+    def _different_networks(self, standings: list[_Standing]) -> str | None:
+        """Such ranks of one MPI would abort in MPI_Init, or wait there. Different MPIs are told of later."""
+        setting, _, first = standings[0].network.partition("=")
+        for rank, standing in zip(self.global_ranks, standings, strict=True):
+            other_setting, _, other = standing.network.partition("=")
+            if setting == other_setting and first != other:
+                return (
+                    f"ranks {self.global_ranks[0]} and {rank} select different networks of MPI ({setting}={first} and "
+                    f"{setting}={other}); set the same on every rank"
+                )
         return None
 
     def _over_mpi(self, places: list[_Place], own: _Standing) -> tuple[Any, str | None]:
@@ -437,20 +452,20 @@ class Group:
     def _report(self, standings: list[_Standing], unsupported_reason: str | None) -> None:
         """Gloo takes over. That is an error where the user named an MPI, silence where they wanted none."""
         global _warned
+        why = (unsupported_reason or "").rstrip(".")
         if any(standing.chosen_by_user for standing in standings):
             from torch.distributed import DistBackendError
 
             self.met.leave()  # all ranks are about to fail alike
             chosen = os.environ.get("ALTORCH_MPI", "on another rank")
             raise DistBackendError(
-                f"ALTORCH_MPI ({chosen}) asks for MPI, and it cannot be used: {unsupported_reason}. "
+                f"ALTORCH_MPI ({chosen}) asks for MPI, and it cannot be used: {why}. "
                 "See `altorch info`; without ALTORCH_MPI altorch looks for an MPI itself, and takes Gloo "
                 "when there is none."
             )
         if any(standing.refused_by_user for standing in standings) or self.rank != 0 or _warned:
             return
         _warned = True
-        why = (unsupported_reason or "").rstrip(".")
         warnings.warn(
             f"altorch: torch's Gloo carries the traffic, not MPI: {why}. See `altorch info`.",
             RuntimeWarning,
