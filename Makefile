@@ -25,7 +25,7 @@ LINT_STAMP := $(VENV)/.lint-ready
 # Ranks of the conformance tests compute, so a worker for each core; most other tests wait. 12 workers at most.
 pytest_on = $(BIN)/python -m pytest -n $(or $(PYTEST_WORKERS),$(shell echo $$(($(1) < 12 ? $(1) : 12)))) --dist worksteal $(PYTEST_ARGS)
 
-.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-frameworks test-vllm test-launchers test-gpu test-gpu-cpp drill endurance build lint format docs docs-serve docs-version bench sanitize sanitize-gpu fuzz clean distclean prerequisites
+.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-network test-aarch64 test-frameworks test-vllm test-launchers test-gpu test-gpu-cpp drill endurance build lint format docs docs-serve docs-version bench sanitize sanitize-gpu fuzz clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -33,6 +33,7 @@ help:
 	@echo 'make test      C++ unit tests and multi-rank Python tests'
 	@echo 'make test-mpi, test-openmpi, test-gloo  the collectives without shared memory, over the embedded MPI, ...'
 	@echo 'make test-nodes  the collectives on two nodes, cut out of this machine'
+	@echo 'make test-network  jobs on two and three virtual nodes, over each MPI and Gloo: nodes lost, links cut and slow; a table at the end'
 	@echo 'make test-aarch64  C++ tests for 64-bit Arm, in an emulator'
 	@echo 'make test-launchers  altorch started by torchrun, mpirun, srun, in notebooks, ...; a table at the end'
 	@echo 'make test-gpu  tests and figures of CUDA tensors on the GPUs of this machine'
@@ -129,6 +130,12 @@ test-openmpi: build
 # Two nodes, cut out of this machine: through memory on each, by messages between them.
 test-nodes: build
 	ALTORCH_TEST_NODES=2 $(call pytest_on,$(CORES)) $(CONFORMANCE)
+
+# Virtual nodes: network namespaces, which need root. Without arguments it writes the table of docs/clusters.md, in some
+# 20 minutes. NETWORK_ARGS='--nodes 2 --carrier ofi --cell operations': python -m tests.network --help.
+NETWORK_ARGS ?= --json build/network.json --markdown docs/clusters.md
+test-network: build
+	$(BIN)/python -m tests.network $(NETWORK_ARGS)
 
 test-gloo: build
 	ALTORCH_MPI=none $(call pytest_on,$(CORES)) $(CONFORMANCE)

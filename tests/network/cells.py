@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The cells: what befalls the network or a node, and what the other ranks must show."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.network.losses import link_comes_back, link_cut, node_lost
+from tests.network.operations import lossy_link, operations, slow_link
+from tests.network.stage import KILLED, SHOWN, SILENT, Stage
+from tests.network.starts import broken_fabric, other_mpi, other_netmod
+
+RELAY = (sys.executable, str(Path(__file__).parent / "relay.py"), "--delay", "2", "--drop", "0.001")
+
+
+@dataclass(frozen=True)
+class Cell:
+    name: str
+    what: str
+    expected: str
+    run: Callable[[Stage], SHOWN]
+    relay: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = (2, 3)
+
+
+_SOON, _RIGHT, _SILENT = f"error within {KILLED:.0f} s", "right", f"error within {SILENT:.0f} s"
+CELLS = (
+    Cell("operations", "every operation", _RIGHT, operations),
+    Cell("slow", "every operation, a link of 200 Mb/s", _RIGHT, slow_link),
+    Cell("lossy", "every operation, 2 ms and a frame of 1000 lost in each direction", _RIGHT, lossy_link,
+         relay=RELAY),
+    Cell("killed", "all ranks of a node killed in a large all_reduce", _SOON, partial(node_lost, node=-1, cut=False)),
+    Cell("lost", "a node lost, its link first, in a large all_reduce", _SOON, partial(node_lost, node=-1, cut=True)),
+    Cell("lost-small", "the same in an all_reduce of 8 elements", _SOON,
+         partial(node_lost, node=-1, cut=True, elements=8), nodes=(3,)),
+    Cell("lost-barrier", "the same in a barrier", _SOON,
+         partial(node_lost, node=-1, cut=True, elements=0), nodes=(3,)),
+    Cell("lost-first", "the node of rank 0 and of the store lost in a large all_reduce", _SOON,
+         partial(node_lost, node=0, cut=True)),
+    Cell("lost-starting", "a node lost while the group is made, after all ranks have met", _SOON,
+         partial(node_lost, node=-1, cut=True, starting=True)),
+    Cell("cut", "a link cut for good in a large all_reduce", _SILENT, link_cut),
+    Cell("cut-2s", "a link cut for 2 s in large all_reduces", _RIGHT, link_comes_back),
+    Cell("other-netmod", "one node has another netmod", _SILENT, other_netmod, nodes=(2,)),
+    Cell("other-mpi", "one node has another MPI", _SILENT, other_mpi, nodes=(2,)),
+    Cell("broken", "the fabric cannot start", "right, or an error", broken_fabric, nodes=(2,)),
+)  # fmt: skip
