@@ -27,7 +27,8 @@ constexpr std::size_t kOneShotAmongMore = 768 << 10;
 // LL128 blocks that reduce, to be divided by the other ranks, since their slots take memory; and
 // blocks that move data to all other ranks together: with as many as reduce, 8 MiB and more take a
 // tenth longer.
-constexpr int kReducingLl128Blocks = 3 * 72, kMovingBetweenTwo = 48, kMovingAmongMore = 64;
+constexpr int kMostReducing = 72, kReducingLl128Blocks = 3 * kMostReducing, kMovingBetweenTwo = 48,
+              kMovingAmongMore = 64;
 // Of those that pack what they send in 8 bits, which computes more: 4 MiB of bfloat16 between two
 // GPUs takes 12.9 us, and 16.4 with 72 blocks (docs/quantized.md).
 constexpr int kPackingLl128Blocks = 3 * PeerLayout::kUsualBlocks;
@@ -66,7 +67,8 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
   if (linked) {
     layout.ll128_blocks =
         share_of(kPackingLl128Blocks, others, std::min(most_blocks, Ll128Slots::kMostBlocks));
-    layout.reducing_ll128_blocks = share_of(kReducingLl128Blocks, others, std::min(layout.ll128_blocks, 72));
+    layout.reducing_ll128_blocks =
+        share_of(kReducingLl128Blocks, others, std::min(layout.ll128_blocks, kMostReducing));
     const int moving = std::min(most_blocks, ranks == 2 ? kMovingBetweenTwo : kMovingAmongMore) / others;
     // What a rank has for itself takes as many.
     layout.moving_ll128_blocks = std::clamp(std::min(moving, most_launched / ranks), 1, layout.ll128_blocks);
