@@ -42,12 +42,15 @@ std::string described(const QuantizedHeader& header) {
          " " + name_of(static_cast<DType>(header.kind & 0xFFu)) +
          (header.kind & kFloat8Bit ? " in float8" : " in int8");
 }
+// A chunk: its header, then its packs.
+std::byte* row_of(const at::Tensor& chunks, std::int64_t chunk) {
+  return static_cast<std::byte*>(chunks.data_ptr()) + chunk * chunks.size(1);
+}
 // Every rank sees the headers of all ranks, so that all throw, or none.
 void check_headers(const at::Tensor& chunks) {
-  const auto* const first = static_cast<const QuantizedHeader*>(chunks.const_data_ptr());
+  const auto* const first = reinterpret_cast<const QuantizedHeader*>(row_of(chunks, 0));
   for (std::int64_t rank = 1; rank < chunks.size(0); ++rank) {
-    const auto* const other = reinterpret_cast<const QuantizedHeader*>(
-        static_cast<const std::byte*>(chunks.const_data_ptr()) + rank * chunks.size(1));
+    const auto* const other = reinterpret_cast<const QuantizedHeader*>(row_of(chunks, rank));
     if (other->count == first->count && other->kind == first->kind) continue;
     throw Error(ErrorKind::kMismatch, std::string(kName) + ": rank 0 asks for " + described(*first) +
                                           ", and rank " + std::to_string(rank) + " for " + described(*other) +
@@ -87,8 +90,7 @@ void for_each_chunk(const at::Tensor& chunks, std::int64_t size, const at::Tenso
   const std::int64_t element = values.element_size();
   for (std::int64_t i = 0; i < chunks.size(0); ++i) {
     const std::int64_t begin = std::min(i * size, values.numel());
-    act(static_cast<std::byte*>(chunks.data_ptr()) + i * chunks.size(1) + kHeaderBytes,
-        static_cast<std::byte*>(values.data_ptr()) + begin * element,
+    act(row_of(chunks, i) + kHeaderBytes, static_cast<std::byte*>(values.data_ptr()) + begin * element,
         static_cast<std::size_t>(std::min(size, values.numel() - begin)));
   }
 }
@@ -125,9 +127,7 @@ void sum_quantized(const at::Tensor& chunks, const at::Tensor& result, double fa
   }
   check_headers(chunks);
   std::vector<const void*> rows;
-  for (std::int64_t i = 0; i < chunks.size(0); ++i)
-    rows.push_back(static_cast<const std::byte*>(chunks.const_data_ptr()) + i * chunks.size(1) +
-                   kHeaderBytes);
+  for (std::int64_t i = 0; i < chunks.size(0); ++i) rows.push_back(row_of(chunks, i) + kHeaderBytes);
   altorch::sum_quantized(dtype_of(result), float8, rows, static_cast<float>(factor), result.data_ptr(),
                          static_cast<std::size_t>(result.numel()));
 }
