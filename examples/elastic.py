@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -62,7 +61,10 @@ class Worker:
         return int(self.store.get("plan"))
 
     def next_members(self) -> list[int]:
+        """Those of the next plan; nobody if the training ends meanwhile."""
         while self.newest_plan() <= self.plan:
+            if self.store.check(["done"]):
+                return []
             time.sleep(0.01)
         self.plan = self.newest_plan()
         members: list[int] = json.loads(self.store.get(f"plan/{self.plan}"))
@@ -127,9 +129,11 @@ class Worker:
 
     def run(self) -> None:
         while not self.store.check(["done"]):
-            with suppress(dist.DistBackendError):  # a rank was lost: there will be another plan
+            try:
                 if self.join(self.next_members()):
                     self.train()
+            except dist.DistBackendError as error:  # a rank was lost: there will be another plan
+                print(f"worker {self.worker}, plan {self.plan}: {error}", file=sys.stderr, flush=True)
         dist.destroy_process_group()
 
 
@@ -151,6 +155,7 @@ class Supervisor:
             "ELASTIC_LIFE": str(self.lives[worker]),
             "TORCH_CPP_LOG_LEVEL": "ERROR",  # torch logs a page for every connection that breaks
             "TORCH_FR_DUMP_ON_TIMEOUT": "0",
+            "PYTHONFAULTHANDLER": "1",
         }
         words = [*sys.argv[1:], "--checkpoint", str(self.arguments.checkpoint)]
         return subprocess.Popen([sys.executable, __file__, *words], env=environment)
@@ -167,7 +172,7 @@ class Supervisor:
                 if (code := process.poll()) is None:
                     continue
                 if code != -signal.SIGKILL:
-                    raise SystemExit(f"rank {worker} ended with exit code {code}")
+                    raise SystemExit(f"worker {worker} ended with exit code {code}")
                 deaths += 1
                 self.lives[worker] += 1
                 self.processes[worker] = self.start(worker)
@@ -178,10 +183,20 @@ class Supervisor:
                 self.store.set(f"plan/{self.plan}", json.dumps(ready))
                 self.store.set("plan", str(self.plan))
             time.sleep(0.01)
-        for worker, process in self.processes.items():
-            if worker in self.members and process.wait(timeout=30) != 0:
-                raise SystemExit(f"rank {worker} ended with exit code {process.returncode}")
+        for worker in self.members:
+            self.await_end(worker)
         return deaths
+
+    def await_end(self, worker: int) -> None:
+        process = self.processes[worker]
+        try:
+            code = process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # Python then writes where its threads are
+            process.wait()
+            raise SystemExit(f"worker {worker} has not ended 60 s after the training") from None
+        if code != 0:
+            raise SystemExit(f"worker {worker} ended with exit code {code}")
 
     def close(self) -> None:
         for process in self.processes.values():  # one may just have been started again

@@ -141,6 +141,9 @@ def test_training_takes_ranks_in_again_that_were_killed():
     assert lines[0][-1] == "3 ranks"
     assert lines[-1][-1] == "3 ranks"
     assert "2 deaths" in done.stdout
+    told = [line for line in done.stderr.splitlines() if line.startswith("worker")]
+    reasons = (" is lost: process ", " has not come to make group ")  # the latter: it went on to a newer plan
+    assert told and all(any(reason in line for reason in reasons) for line in told), done.stderr
 
 
 def test_weights_do_not_depend_on_the_number_of_ranks():
