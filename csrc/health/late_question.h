@@ -4,12 +4,10 @@
 // it.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace altorch {
 
@@ -23,29 +21,7 @@ struct LateQuestion {
   // Parses such a line without its end; empty if it is malformed.
   static std::optional<LateQuestion> from(std::string_view line);
   static constexpr std::size_t kLongestLine = 256;
-};
-
-// What goes over a link after the greeting: question lines, then kGoodbye, whose newline ends a
-// line that was sent in part.
-class LinkMessages {
- public:
-  static constexpr std::string_view kGoodbye = "\nG";
-
-  // Takes bytes in pieces of any size and returns the questions that are complete. Empty if the
-  // link has ended: after a goodbye, or after malformed bytes, which are no evidence of a death.
-  std::optional<std::vector<LateQuestion>> hear(std::string_view bytes);
-  // Whether one more question may be sent. The rate is limited, and more so after kMost questions,
-  // because the questions must fit into the socket buffer of a peer that is stopped for hours. A
-  // link with a full buffer breaks, which looks like a death.
-  bool may_ask();
-
- private:
-  using Clock = std::chrono::steady_clock;
-  std::string line_;  // incomplete
-  Clock::time_point began_{};
-  int asked_ = 0;     // since then
-  int left_ = kMost;  // that may be sent without a pause
-  static constexpr int kMost = 512;
+  static constexpr char kFirst = 'Q';  // of a line
 };
 
 }  // namespace altorch

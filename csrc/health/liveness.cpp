@@ -27,6 +27,10 @@ void Liveness::wait_until_reported() const {
   if (getpid() == process_) monitor_->wait_until_reported(kToReport);
 }
 
+bool Liveness::is_dead(int rank) const {
+  return monitor_->has_deaths() && getpid() == process_ && monitor_->is_dead(rank);
+}
+
 bool Liveness::has_far_members() const { return monitor_->has_far_members(); }
 
 std::optional<Liveness::Death> Liveness::check(std::span<const int> ranks, bool ask_store) {

@@ -47,14 +47,18 @@ class Liveness {
   Liveness(const Liveness&) = delete;
 
   // The first of these ranks (of the job) that is known to be dead, with a phrase that says how it
-  // is known. What it has sent may still arrive: look again after 100 ms before a call fails.
+  // is known. What it has sent may still arrive: look again before a call fails, after 100 ms, or
+  // after 400 ms if it was on another node.
   // `ask_store`: also asks the store, if there are processes on other nodes; waits for the answer,
   // and ignores errors. Nothing in a forked child.
   struct Death {
     int rank;
     std::string evidence;
+    bool is_far;  // on another node
   };
   std::optional<Death> check(std::span<const int> ranks, bool ask_store);
+  // Whether the rank (of the job) is known to be dead: cheap, for a question before each message.
+  bool is_dead(int rank) const;
   // Whether some members are on other nodes than this process.
   bool has_far_members() const;
   // Sends the question to a process of that rank's node, if one can be reached. Does not wait.

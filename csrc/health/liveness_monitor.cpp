@@ -83,10 +83,15 @@ void LivenessMonitor::mark(int rank, const std::string& evidence) {
   if (deaths_.emplace(rank, evidence).second) ++count_;
 }
 
-// Each neighbour of a dead process reports the death once. A duplicate report does no harm.
-void LivenessMonitor::tell(int rank) {
-  events_.tell(rank);  // first, for the store may have died with that rank
-  if (has_far_members_) told_.add(rank, noticed_);
+// Each neighbour of a dead process reports the death once. A duplicate report does no harm. The
+// store may have died with the rank.
+void LivenessMonitor::tell(std::span<const int> ranks) {
+  for (const int rank : ranks) {
+    events_.tell(rank);
+    links_.tell(rank);
+  }
+  if (!has_far_members_) return;
+  for (const int rank : ranks) told_.add(rank, noticed_);
 }
 
 void LivenessMonitor::finish_look(std::int64_t asked) {
@@ -108,6 +113,15 @@ void LivenessMonitor::hear_news() {
   for (const int rank : received.deaths)
     mark(rank, "a neighbour no longer sees process " + std::to_string(settings_.members.at(rank).pid));
   for (const LateQuestion& question : received.questions) pass_on(question);
+}
+
+void LivenessMonitor::hear_links() {
+  const LinkNews news = links_.take_news();
+  for (const int rank : news.deaths) {
+    mark(rank, "another node no longer sees process " + std::to_string(settings_.members.at(rank).pid));
+    events_.tell(rank);
+  }
+  for (const LateQuestion& question : news.questions) pass_on(question);
 }
 
 void LivenessMonitor::ask(const LateQuestion& question) {
@@ -156,13 +170,18 @@ void LivenessMonitor::hear() {
 
 std::optional<Liveness::Death> LivenessMonitor::check(std::span<const int> ranks, bool ask_store) {
   if (ask_store && has_far_members_) hear();
-  if (count_.load(std::memory_order_acquire) == 0) return std::nullopt;
+  if (!has_deaths()) return std::nullopt;
   const std::lock_guard lock(mutex_);
   for (const int rank : ranks) {
     if (const auto death = deaths_.find(rank); death != deaths_.end())
-      return Liveness::Death{rank, death->second};
+      return Liveness::Death{rank, death->second, settings_.members.at(rank).node != node_};
   }
   return std::nullopt;
+}
+
+bool LivenessMonitor::is_dead(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return deaths_.contains(rank);
 }
 
 std::map<int, std::string> LivenessMonitor::deaths() const {
@@ -174,7 +193,7 @@ void LivenessMonitor::run() {
   // Even if stop() was called meanwhile: check() may have returned these deaths, and no other rank
   // may know of them.
   noticed_ = std::chrono::steady_clock::now();
-  for (const int rank : std::exchange(ended_before_, {})) tell(rank);
+  tell(std::exchange(ended_before_, {}));
   links_.open();
   while (!stopping_) {
     const std::int64_t asked = looks_asked_;
@@ -202,11 +221,11 @@ void LivenessMonitor::run() {
       mark(rank, evidence);
       died.push_back(rank);
     }
-    for (const int rank : died) tell(rank);
+    hear_links();
+    tell(died);
     // When the links were looked at: what is sent over a broken one takes the reason away.
     if (entries.back().revents != 0) hear_news();
     if (entries.front().revents != 0) pass_on_what_was_asked();
-    for (const LateQuestion& question : links_.take_questions()) pass_on(question);
     finish_look(asked);
   }
   links_.close_all();

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "health/death_list.h"
@@ -28,6 +29,8 @@ class LivenessMonitor {
   bool has_far_members() const { return has_far_members_; }
   const LivenessSettings& settings() const { return settings_; }
   std::map<int, std::string> deaths() const;
+  bool has_deaths() const { return count_.load(std::memory_order_acquire) > 0; }
+  bool is_dead(int rank) const;
   std::optional<Liveness::Death> check(std::span<const int> ranks, bool ask_store);
   // Any thread. Does not wait: the thread passes it on.
   void ask(const LateQuestion& question);
@@ -48,10 +51,12 @@ class LivenessMonitor {
   void wake();
   std::string has_ended(int rank) const;  // evidence
   void mark(int rank, const std::string& evidence);
-  void tell(int rank);
+  // The neighbours and the other nodes at once, then the store.
+  void tell(std::span<const int> ranks);
   void finish_look(std::int64_t asked);
   void hear();
   void hear_news();
+  void hear_links();
   void pass_on(const LateQuestion& question);
   void pass_on_what_was_asked();
 

@@ -165,7 +165,7 @@ void NodeLinks::connect_to_coordinator(Deaths& deaths) {
   for (const std::string& host : {coordinator->address, settings_.master}) {
     const int socket = host.empty() ? -1 : connect_to(host, coordinator->port);
     if (socket < 0) continue;
-    const std::string text = greeting(coordinator->token, settings_.rank);
+    const std::string text = greeting(coordinator->token, settings_.rank) + all_told();
     if (send(socket, text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size())) {
       close_socket(socket);
       continue;
@@ -203,7 +203,9 @@ bool NodeLinks::greet(Link& link) {
     if (link.greeting != greeting(token_, rank)) continue;
     link.rank = rank;
     link.accepted = true;
-    return send(link.socket, &kAccepted, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+    if (send(link.socket, &kAccepted, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) return false;
+    send_over(link, all_told());
+    return true;
   }
   return false;
 }
@@ -220,10 +222,9 @@ bool NodeLinks::is_over(Link& link, Deaths& deaths) {
       refusals_ = 0;
       said.remove_prefix(1);
     }
-    const auto asked = link.messages.hear(said);
-    if (!asked) return true;
-    if (questions_.size() < kMostQuestions) questions_.insert(questions_.end(), asked->begin(), asked->end());
-    return false;
+    const LinkNews news = link.messages.hear(said);
+    hear(news);
+    return news.ended;
   }
   const int why = link.broke != 0 ? link.broke : got < 0 ? errno : 0;
   if (!link.accepted) {
@@ -251,11 +252,42 @@ void NodeLinks::pass_on(const LateQuestion& question) noexcept {
   for (Link& link : links_) {
     const bool leads_there = link.rank >= 0 && (settings_.rank != coordinator_ ||
                                                 settings_.members.at(link.rank).node == peer->second.node);
-    if (!leads_there || !is_quiet(link.socket) || !link.messages.may_ask()) continue;
-    if (send(link.socket, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN &&
-        errno != EINTR)
-      link.broke = errno;
+    if (leads_there && is_quiet(link.socket) && link.messages.may_ask()) send_over(link, line);
   }
+}
+
+void NodeLinks::tell(int rank) noexcept {
+  if (!known_.insert(rank).second) return;
+  const std::string line = LinkMessages::death_line(rank);
+  for (Link& link : links_) {
+    if (link.rank >= 0 && is_quiet(link.socket)) send_over(link, line);
+  }
+}
+
+void NodeLinks::hear(const LinkNews& news) {
+  if (news_.questions.size() < kMostQuestions)
+    news_.questions.insert(news_.questions.end(), news.questions.begin(), news.questions.end());
+  for (const int rank : news.deaths) {
+    if (!settings_.members.contains(rank) || known_.contains(rank)) continue;
+    news_.deaths.push_back(rank);
+    if (settings_.rank == coordinator_) {
+      tell(rank);
+    } else {
+      known_.insert(rank);
+    }
+  }
+}
+
+void NodeLinks::send_over(Link& link, std::string_view text) noexcept {
+  if (!text.empty() && send(link.socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+      errno != EAGAIN && errno != EINTR)
+    link.broke = errno;
+}
+
+std::string NodeLinks::all_told() const {
+  std::string lines;
+  for (const int rank : known_) lines += LinkMessages::death_line(rank);
+  return lines;
 }
 
 NodeLinks::Deaths NodeLinks::node_of(int rank) const {

@@ -9,12 +9,12 @@
 // The coordinator is the lowest rank of the job; it listens if there is more than one node. The
 // leader of each other node, its lowest rank, connects. The coordinator writes a random token into
 // the store, drops connections that do not present it, and sends one byte over a valid one. After
-// that a link carries questions about missing ranks (late_question.h) and a goodbye. If a link
-// closes without a goodbye, its process is dead, and look() returns that rank; malformed bytes are
-// no evidence of that. If it closes before the accepting byte, the leader tries again, and takes
-// the coordinator for dead after kMostRefusals tries. A stopped process keeps its connections. TCP
-// keepalive closes those to a silent node after ALTORCH_SILENCE_SECONDS; then look() returns all
-// ranks of that node.
+// that a link carries questions about missing ranks, deaths and a goodbye (link_messages.h). The
+// coordinator passes on what a leader tells it to the other leaders. If a link closes without a
+// goodbye, its process is dead, and look() returns that rank; malformed bytes are no evidence of
+// that. If it closes before the accepting byte, the leader tries again, and takes the coordinator
+// for dead after kMostRefusals tries. A stopped process keeps its connections. TCP keepalive closes
+// those to a silent node after ALTORCH_SILENCE_SECONDS; then look() returns all ranks of that node.
 // Thread rules: one thread, the liveness monitor's.
 #pragma once
 
@@ -22,12 +22,13 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "health/late_question.h"
+#include "health/link_messages.h"
 #include "health/liveness.h"
 
 namespace altorch {
@@ -56,8 +57,12 @@ class NodeLinks {
   // Returns the ranks that have died, with the evidence. `entries`: those of add_to(), after
   // poll().
   Deaths look(std::span<const pollfd> entries) noexcept;
-  // The questions that have arrived since the last call.
-  std::vector<LateQuestion> take_questions() { return std::exchange(questions_, {}); }
+  // What has arrived since the last call. Each death is there once, and not if this process has
+  // told it.
+  LinkNews take_news() { return std::exchange(news_, {}); }
+  // Tells the other nodes that `rank` is dead, once; those whose links are made later, too. A node
+  // that seems silent is left out, and hears of it from the store.
+  void tell(int rank) noexcept;
   // Sends the question towards the node of its rank, through the coordinator. Drops it if there is
   // no link, if the peer lags behind, or if the rate is reached.
   void pass_on(const LateQuestion& question) noexcept;
@@ -84,6 +89,10 @@ class NodeLinks {
   // if the node is silent.
   bool is_over(Link& link, Deaths& deaths);
   Deaths node_of(int rank) const;
+  void hear(const LinkNews& news);
+  // Does not wait; what the peer's buffer does not take is lost.
+  static void send_over(Link& link, std::string_view text) noexcept;
+  std::string all_told() const;
 
   const LivenessSettings& settings_;
   int coordinator_ = 0;
@@ -92,7 +101,8 @@ class NodeLinks {
   int listener_ = -1;
   std::string token_;
   std::vector<Link> links_;
-  std::vector<LateQuestion> questions_;  // received, not taken yet
+  LinkNews news_;        // received, not taken yet
+  std::set<int> known_;  // deaths that were told or received
   Clock::time_point next_try_{}, last_try_{};
   int failures_ = 0;  // store requests that failed since the last answer
   int refusals_ = 0;  // tries since the coordinator closed a connection unread; 0: none since the last link

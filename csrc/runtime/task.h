@@ -23,8 +23,8 @@ struct Wait {
   std::chrono::steady_clock::time_point next_look{};
   AdaptiveWait::Clock::duration spin_budget = AdaptiveWait::kSpinBudget;  // for its size
   int looks = 0;
-  bool suspicion = false;  // a peer was found dead at the last look; its last message may still be on its way
-  int next_query = 0;      // the look at which ranks past this operation are asked what they called
+  int suspicions = 0;  // looks in a row at which a peer was dead; its last message may still be on its way
+  int next_query = 0;  // the look at which ranks past this operation are asked what they called
   bool told_by_peer = false;  // a peer has failed, and has told all ranks already
   bool written_down = false;  // that this rank waits
 };

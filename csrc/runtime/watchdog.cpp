@@ -14,6 +14,9 @@ namespace altorch {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{100};
+// At so many looks in a row a peer must be dead. A message that it has sent before may still be in
+// the buffers of its kernel, which a slow network takes a while to empty.
+constexpr int kNearLooks = 2, kFarLooks = 5;
 // A process that is being killed loses its memory, at which a transport fails, before its end can
 // be seen.
 constexpr std::chrono::milliseconds kDying{1000};
@@ -140,10 +143,10 @@ std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Wait& w
   if (!operation.is_collective() && operation.root >= 0)
     ranks = ranks.subspan(static_cast<std::size_t>(operation.root), 1);
   const bool ask_store = wait.looks % 10 == 0;
-  const auto death = group_.watch()->liveness.check(ranks, ask_store || wait.suspicion);
-  const bool twice = wait.suspicion && death;
-  wait.suspicion = death.has_value();
-  return twice ? std::optional(lost(*death)) : std::nullopt;
+  const auto death = group_.watch()->liveness.check(ranks, ask_store || wait.suspicions == 1);
+  wait.suspicions = death ? wait.suspicions + 1 : 0;
+  if (!death || wait.suspicions < (death->is_far ? kFarLooks : kNearLooks)) return std::nullopt;
+  return lost(*death);
 }
 
 std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Wait& wait) {

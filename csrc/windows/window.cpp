@@ -471,7 +471,7 @@ void Window::check_alive(const Operation& operation) {
       noticed = caught();
     }
     if (noticed) throw group_.watchdog().fail(operation, *noticed, wait);
-    if (!wait.suspicion) return;
+    if (wait.suspicions == 0) return;
     std::this_thread::sleep_for(kBetweenLooks);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What comes over the links between nodes, and what the store holds as an answer.
 #include "fuzz/target.h"
-#include "health/late_question.h"
+#include "health/link_messages.h"
 #include "trace/late_answers.h"
 
 namespace altorch {
@@ -15,15 +15,15 @@ FUZZ_TARGET(late_question, 2000) {
   }
   LinkMessages messages;
   while (const auto said = input.piece()) {
-    const auto questions = messages.hear(*said);
-    if (!questions) return;
-    for (const LateQuestion& question : *questions) {
+    const LinkNews news = messages.hear(*said);
+    for (const LateQuestion& question : news.questions) {
       const std::string line = question.line();
       fuzz::require(!line.empty() && line.size() <= LateQuestion::kLongestLine,
                     "what is heard can be passed on");
       fuzz::require(LateQuestion::from(line.substr(0, line.size() - 1)) == question,
                     "and is heard as the same");
     }
+    if (news.ended) return;
   }
 }
 

@@ -23,43 +23,5 @@ TEST(LateQuestion, IsNothingElse) {
   EXPECT_EQ((LateQuestion{1, longest}.line()), "");
 }
 
-TEST(LinkMessages, ComeInPieces) {
-  LinkMessages messages;
-  std::vector<LateQuestion> heard;
-  for (const char byte : std::string("Q1 a\nQ2 b\n\nQ3 c")) {
-    const auto some = messages.hear({&byte, 1});
-    ASSERT_TRUE(some.has_value());
-    heard.insert(heard.end(), some->begin(), some->end());
-  }
-  EXPECT_EQ(heard, (std::vector<LateQuestion>{{1, "a"}, {2, "b"}}));
-  EXPECT_EQ(messages.hear("\n")->size(), 1U);
-}
-
-TEST(LinkMessages, EndWithAGoodbyeOrNonsense) {
-  EXPECT_FALSE(LinkMessages().hear(LinkMessages::kGoodbye).has_value());
-  EXPECT_FALSE(LinkMessages().hear("G").has_value());
-  EXPECT_FALSE(LinkMessages().hear("hello").has_value());
-  EXPECT_FALSE(LinkMessages().hear("Q" + std::string(5000, '1')).has_value());
-  LinkMessages torn;  // of which the buffer took a part only
-  EXPECT_TRUE(torn.hear("Q1 ").has_value());
-  EXPECT_FALSE(torn.hear(LinkMessages::kGoodbye).has_value());
-}
-
-TEST(LinkMessages, AreToldApartAfterATornLine) {
-  LinkMessages messages;
-  const LateQuestion long_one{1, std::string(200, 'k')};
-  EXPECT_TRUE(messages.hear(long_one.line().substr(0, 150)).has_value());
-  EXPECT_TRUE(messages.hear(long_one.line()).has_value());
-  EXPECT_EQ(messages.hear(long_one.line()), std::vector{long_one});
-}
-
-TEST(LinkMessages, AreFewASecond) {
-  LinkMessages messages;
-  int asked = 0;
-  for (int i = 0; i < 1000; ++i) asked += messages.may_ask();
-  EXPECT_GE(asked, 1);
-  EXPECT_LE(asked, 64);
-}
-
 }  // namespace
 }  // namespace altorch

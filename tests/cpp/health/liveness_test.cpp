@@ -14,7 +14,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "health/late_question.h"
 #include "health/node_links.h"
 #include "support/map_store.h"
 
@@ -163,6 +162,38 @@ TEST(Liveness, NeighboursTellEachOtherOfADeathElsewhereWithoutTheStore) {
   EXPECT_EQ(death->rank, 0);
   EXPECT_NE(death->evidence.find("a neighbour no longer sees process 77"), std::string::npos)
       << death->evidence;
+}
+
+// From one node of two ranks to another, by way of the coordinator, which is in a third.
+TEST(Liveness, ADeathIsKnownOnOtherNodesWithoutTheStore) {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  auto store = std::make_shared<MapStore>();
+  const ProcessId own = ProcessId::own();
+  const std::map<int, ProcessId> members = {
+      {0, {"a/p", own.pid}}, {1, own}, {2, {own.node, child}}, {3, {"b/p", own.pid}}, {4, {"b/p", own.pid}}};
+  std::map<int, std::unique_ptr<Liveness>> ranks;
+  for (const int rank : {0, 1, 3, 4}) {
+    LivenessSettings settings = settings_of(store, rank, members);
+    settings.name = "job/death" + std::to_string(own.pid);
+    ranks[rank] = std::make_unique<Liveness>(std::move(settings));
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const std::vector<int> dead = {2};
+  for (const auto& [rank, liveness] : ranks) {
+    std::optional<Liveness::Death> death;
+    for (int i = 0; i < 5000 && !death; ++i) {
+      death = liveness->check(dead, /*ask_store=*/false);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ASSERT_TRUE(death.has_value()) << "rank " << rank;
+    const char* const evidence = rank == 1 ? "has ended" : rank == 4 ? "a neighbour" : "another node";
+    EXPECT_NE(death->evidence.find(evidence), std::string::npos) << rank << ": " << death->evidence;
+  }
 }
 
 // From one node of two ranks to another, by way of the coordinator, which is in a third.

@@ -199,9 +199,45 @@ TEST_F(NodeLinksTest, ACoordinatorThatClosesAConnectionUnreadIsTriedAgain) {
     EXPECT_EQ(step(leader), NodeLinks::Deaths());
     leader.pass_on({.rank = 3, .key = "group"});
     step(coordinator);
-    asked = coordinator.take_questions();
+    asked = coordinator.take_news().questions;
   }
   EXPECT_FALSE(asked.empty()) << "the leader is connected in the end";
+}
+
+// Each once, whether the link was there when the death was told or not.
+TEST_F(NodeLinksTest, TellADeathToEachNodeOnce) {
+  const auto of_four = [&](int rank) {
+    LivenessSettings settings = settings_of(rank);
+    settings.members.insert({{5, {"host/c", 13}}, {6, {"host/c", 14}}, {7, {"host/b", 15}}});
+    return settings;
+  };
+  const LivenessSettings of_coordinator = of_four(3), of_leader = of_four(4), of_other = of_four(5);
+  NodeLinks coordinator(of_coordinator), leader(of_leader), other(of_other);
+  std::map<NodeLinks*, std::vector<int>> heard;
+  const auto run = [&](int looks) {
+    for (int i = 0; i < looks; ++i) {
+      for (NodeLinks* const each : {&coordinator, &leader, &other}) {
+        step(*each);
+        const std::vector<int> deaths = each->take_news().deaths;
+        heard[each].insert(heard[each].end(), deaths.begin(), deaths.end());
+      }
+    }
+  };
+  leader.tell(7);
+  coordinator.open();
+  leader.open();
+  other.open();
+  for (int i = 0; i < 1000 && (heard[&coordinator].empty() || heard[&other].empty()); ++i) run(1);
+  EXPECT_EQ(heard[&coordinator], std::vector{7});
+  EXPECT_EQ(heard[&other], std::vector{7}) << "the coordinator has passed it on";
+  other.tell(6);
+  other.tell(6);
+  coordinator.tell(6);  // which has seen it, too
+  for (int i = 0; i < 1000 && heard[&leader].empty(); ++i) run(1);
+  run(20);
+  EXPECT_EQ(heard[&leader], std::vector{6});
+  EXPECT_EQ(heard[&coordinator], std::vector{7});
+  EXPECT_EQ(heard[&other], std::vector{7});
 }
 
 TEST_F(NodeLinksTest, ACoordinatorThatEndsBeforeItAcceptsAConnectionIsDead) {
