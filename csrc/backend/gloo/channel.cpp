@@ -32,12 +32,13 @@ bool wait_until_done(const GlooTransfer& transfer, std::chrono::milliseconds tim
 }  // namespace
 
 GlooChannel::GlooChannel(std::shared_ptr<GlooMesh> mesh, std::uint64_t group, int rank,
-                         const std::vector<int>& job_ranks)
+                         const std::vector<int>& job_ranks, std::shared_ptr<const Liveness> liveness)
     : mesh_(std::move(mesh)),
       group_(group),
       rank_(rank),
       process_(getpid()),
       mesh_ranks_(mesh_->mesh_ranks_of(job_ranks)),
+      liveness_(std::move(liveness)),
       inbox_(mesh_->enter(group_, mesh_ranks_)) {}
 
 GlooChannel::~GlooChannel() {
@@ -132,10 +133,12 @@ bool GlooChannel::withdraw(const GlooTransferPtr& transfer) {
 
 bool GlooChannel::cancel(std::span<Request> requests) {
   bool all_free = true;
+  const auto dead = liveness_ ? liveness_->deaths() : std::map<int, std::string>();
   for (Request& request : requests) {
     if (request.handle == 0) continue;
     const GlooTransferPtr transfer = *transfer_of(request);
-    bool is_free = withdraw(transfer) || wait_until_done(*transfer, kGrace);
+    const bool is_lost = transfer->peer >= 0 && dead.contains(mesh_->job_rank(transfer->peer));
+    bool is_free = withdraw(transfer) || (!is_lost && wait_until_done(*transfer, kGrace));
     if (!is_free) {
       mesh_->peer(transfer->peer).break_off(transfer);
       is_free = wait_until_done(*transfer, kGrace);

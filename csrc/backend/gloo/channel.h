@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/gloo/mesh.h"
+#include "health/liveness.h"
 #include "transports/channel.h"
 
 namespace altorch::backend {
@@ -15,9 +16,10 @@ namespace altorch::backend {
 class GlooChannel final : public Channel {
  public:
   // `group`: an id that is the same on all its ranks, and no other group's; `job_ranks`: of its
-  // members, all in the mesh, this process at `rank`.
+  // members, all in the mesh, this process at `rank`. `liveness`: cancel() does not wait for ranks
+  // that it knows to be dead; may be null.
   GlooChannel(std::shared_ptr<GlooMesh> mesh, std::uint64_t group, int rank,
-              const std::vector<int>& job_ranks);
+              const std::vector<int>& job_ranks, std::shared_ptr<const Liveness> liveness);
   ~GlooChannel() override;
 
   int rank() const override { return rank_; }
@@ -39,6 +41,7 @@ class GlooChannel final : public Channel {
   const int rank_;
   const long process_;
   const std::vector<int> mesh_ranks_;  // by rank of the group
+  const std::shared_ptr<const Liveness> liveness_;
   std::shared_ptr<GlooInbox> inbox_;
   // Several requests of a group may be tested in turn. Only the test of this one may sleep, and
   // only if the count of GlooEvent is still last_seen_, its value at the test before.

@@ -11,6 +11,7 @@
 #include "platform/fast_exit.h"
 #include "platform/native_thread.h"
 #include "rendezvous/store_allgather.h"
+#include "trace/job_watch.h"
 
 namespace altorch::backend {
 namespace {
@@ -68,7 +69,8 @@ std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStor
     if (group.is_job) founded_ = mesh;
   }
   return std::make_unique<MessageLinks>(
-      "gloo", std::make_unique<GlooChannel>(mesh, group_id(group), group.rank, group.global_ranks));
+      "gloo", std::make_unique<GlooChannel>(mesh, group_id(group), group.rank, group.global_ranks,
+                                            liveness_of(group.watch)));
 }
 
 void GlooTransport::group_ends(const Membership& group) {
