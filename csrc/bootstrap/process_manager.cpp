@@ -146,6 +146,8 @@ class PmixManager : public ProcessManager {
     }
     prepare_network(environment, topology_.interface, /*open_mpi=*/true);
     prepare_split_host(environment, topology_);
+    // Without it, Open MPI ends this process with exit code 14 when a peer's connection breaks.
+    environment.set_default("OMPI_MCA_mpi_ft_enable", "1");
     if (!topology_.memory_is_readable) environment.set_default("OMPI_MCA_smsc", "^cma");
     prepare_crowd(environment, topology_);
   }
