@@ -31,13 +31,20 @@ void fail(Request& request, Error error) {
 
 std::string peer_name(int peer) { return peer < 0 ? "any rank" : "rank " + std::to_string(peer); }
 
+Error is_dead_error(int peer) {
+  return Error(ErrorKind::kTransport,
+               peer_name(peer) + " of the group is dead, so this rank sends it nothing");
+}
+
 }  // namespace
 
-MpiChannel::MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size, std::size_t piece)
+MpiChannel::MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size,
+                       std::function<bool(int)> is_dead, std::size_t piece)
     : mpi_(mpi),
       communicator_(communicator),
       rank_(rank),
       size_(size),
+      is_dead_(std::move(is_dead)),
       piece_(piece),
       probes_any_source_(mpi.library().family != MpiFamily::kOpenMpi && mpi.has_several_nodes()) {}
 
@@ -51,6 +58,7 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
     {
       const MpiEntry entry(mpi_);
       if (!entry) return fail(request, entry.refusal());
+      if (is_dead_ && is_dead_(peer)) return fail(request, is_dead_error(peer));
       error = table.isend(data, static_cast<int>(bytes), peer, mpi_tag, communicator_, &handle);
     }
     request.handle = static_cast<std::uintptr_t>(handle);
@@ -66,6 +74,7 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
   {
     const MpiEntry entry(mpi_);
     if (!entry) return fail(request, entry.refusal());
+    if (is_dead_ && is_dead_(peer)) return fail(request, is_dead_error(peer));
     error = table.isend(&extra->header, kHeaderBytes, peer, mpi_tag, communicator_, &handle);
     for (std::size_t sent = 0; error == 0 && sent < bytes; sent += piece_) {
       std::intptr_t piece = 0;

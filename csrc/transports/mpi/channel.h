@@ -11,6 +11,8 @@
 // tested, after those that name their source.
 #pragma once
 
+#include <functional>
+
 #include "transports/channel.h"
 #include "transports/mpi/mpi.h"
 
@@ -20,8 +22,11 @@ class MpiChannel : public Channel {
  public:
   static constexpr std::size_t kPiece = std::size_t{1} << 30;
 
+  // `is_dead`: as in GroupCreation. Such a rank is sent nothing, because MPICH's MPI_Isend to it
+  // crashes over ucx and may never return over ofi. A rank whose death is not known yet is sent to.
   // `piece` is for tests, which need not move gigabytes to cut a message.
-  MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size, std::size_t piece = kPiece);
+  MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size, std::function<bool(int)> is_dead = {},
+             std::size_t piece = kPiece);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -42,6 +47,7 @@ class MpiChannel : public Channel {
   std::intptr_t communicator_;
   int rank_;
   int size_;
+  const std::function<bool(int)> is_dead_;
   std::size_t piece_;
   bool probes_any_source_;
 };

@@ -48,8 +48,9 @@ class NativeThread;
 // be in flight when the group is destroyed, unless it is marked broken.
 class MpiGroup : public Links, public NativeWindows {
  public:
-  // `world_ranks`: its members, as MPI numbers them.
-  MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank, std::vector<int> world_ranks);
+  // `world_ranks`: its members, as MPI numbers them. `is_dead`: as in GroupCreation.
+  MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank, std::vector<int> world_ranks,
+           std::function<bool(int)> is_dead);
   ~MpiGroup() override;
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
@@ -89,6 +90,9 @@ struct GroupCreation {
   // Called about every 100 ms while a rank waits for its peers. Throws Error if one of them is
   // lost.
   std::function<void()> check_peers = [] {};
+  // Whether the process of this rank of the group is known to be dead. Null: not known. Asked
+  // before each message.
+  std::function<bool(int)> is_dead = {};
   std::string what = {};  // for messages, where it is not "the creation": "the opening of window 3"
 };
 

@@ -15,7 +15,12 @@ std::unique_ptr<Links> MpiTransport::open(const Membership& group, KeyValueStore
   std::vector<int> ranks;
   for (const int rank : group.global_ranks) ranks.push_back(mpi_rank_of_.at(rank));
   const auto tag = static_cast<std::int64_t>(Fnv().add(group.name).value() % 32768);
-  return mpi_->create_group(ranks, tag, {group.name, group.timeout, [&store] { store.check_peers(); }});
+  GroupCreation creation{group.name, group.timeout, [&store] { store.check_peers(); }};
+  if (group.is_dead)
+    creation.is_dead = [is_dead = group.is_dead, ranks = group.global_ranks](int member) {
+      return is_dead(ranks[static_cast<std::size_t>(member)]);
+    };
+  return mpi_->create_group(ranks, tag, creation);
 }
 
 }  // namespace altorch

@@ -45,7 +45,7 @@ double milliseconds_since(Clock::time_point begin) {
 
 // Cut into pieces of 1000 bytes instead of 1 GiB.
 void check_pieces(Mpi& mpi, std::intptr_t communicator, int rank, int size) {
-  MpiChannel channel(mpi, communicator, rank, size, 1000);
+  MpiChannel channel(mpi, communicator, rank, size, {}, 1000);
   for (std::size_t bytes : {999u, 1000u, 1001u, 2000u, 123'456u}) {
     std::vector<char> out(bytes), in(bytes);
     for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<char>(i ^ (i >> 8));
