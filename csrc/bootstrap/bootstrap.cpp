@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "bootstrap/environment.h"
+#include "bootstrap/fabric.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/peer_info.h"
 #include "bootstrap/process_manager.h"
@@ -72,6 +73,7 @@ PeerInfo own_info(const BootstrapOptions& options, const Launcher& launcher, Mpi
       peer.mode = mode_for(library, options, launcher);
     }
     peer.version = library.version;
+    peer.allows_ofi = library.has_ucx_and_ofi && may_choose_netmod();
     wanted_thread_level();
     const bool is_up = peer.mode == StartMode::kExisting || peer.mode == StartMode::kRunning;
     if (!is_up) peer.problem = mpi_unsupported_reason();

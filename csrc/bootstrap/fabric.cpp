@@ -4,6 +4,7 @@
 #include <dirent.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 namespace altorch {
@@ -47,5 +48,11 @@ std::vector<std::string> active_rdma_ports(const std::string& devices) {
 bool has_slingshot() { return !names_in("/sys/class/cxi").empty(); }
 
 bool has_fast_network() { return !names_in("/sys/class/infiniband").empty() || has_slingshot(); }
+
+bool may_choose_netmod() {
+  const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
+  return !has_fast_network() && !is_set("MPIR_CVAR_CH4_NETMOD") && !is_set("UCX_TLS") &&
+         !is_set("UCX_NET_DEVICES");
+}
 
 }  // namespace altorch

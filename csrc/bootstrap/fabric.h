@@ -16,4 +16,8 @@ bool has_slingshot();
 // Whether there is a device of InfiniBand, RoCE, EFA or Slingshot.
 bool has_fast_network();
 
+// Whether this node has Ethernet alone, and its user selects neither MPICH's netmod nor what UCX
+// takes. altorch then prefers ofi: MPICH's MPI_Isend to a process that has died crashes over ucx.
+bool may_choose_netmod();
+
 }  // namespace altorch

@@ -46,7 +46,8 @@ std::string encode(const PeerInfo& peer) {
        {peer.problem, std::to_string(static_cast<int>(peer.mode)), peer.version, peer.job, peer.node,
         std::to_string(peer.memory.process), std::to_string(peer.memory.address),
         std::to_string(peer.memory.value), std::to_string(peer.free_shared_memory), peer.address,
-        std::string(peer.address_is_loopback ? "1" : "0"), peer.cores, peer.network}) {
+        std::string(peer.address_is_loopback ? "1" : "0"), peer.cores, peer.network,
+        std::string(peer.allows_ofi ? "1" : "0")}) {
     for (char c : field) text += c == kFieldEnd || c == kPeerInfoEnd ? ' ' : c;
     text += kFieldEnd;
   }
@@ -55,7 +56,7 @@ std::string encode(const PeerInfo& peer) {
 
 PeerInfo decode_peer_info(const std::string& text) {
   const std::vector<std::string> fields = split(text, kFieldEnd);
-  if (fields.size() != 13) {
+  if (fields.size() != 14) {
     throw Error(ErrorKind::kInternal,
                 "The ranks run different versions of altorch: install the same one everywhere.");
   }
@@ -76,6 +77,7 @@ PeerInfo decode_peer_info(const std::string& text) {
   peer.address_is_loopback = fields[10] == "1";
   peer.cores = fields[11];
   peer.network = fields[12];
+  peer.allows_ofi = fields[13] == "1";
   return peer;
 }
 

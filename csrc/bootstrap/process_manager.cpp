@@ -48,13 +48,21 @@ std::string open_mpi_prefix(const MpiLibrary& library) {
 }
 
 // Bridges such as docker0 carry the same address on every node, and the libraries would try them.
-void prepare_network(ScopedEnvironment& environment, const std::string& interface, bool open_mpi) {
+void prepare_network(ScopedEnvironment& environment, const Topology& topology, bool open_mpi) {
+  // MPICH's ofi prefers this deprecated provider to tcp, and MPI_Init hangs between nodes with
+  // bridges. HPE's MPI chooses for Slingshot by itself.
+  const auto leave_out_sockets = [&] {
+    if (!has_slingshot()) environment.set_default("FI_PROVIDER", "^sockets");
+  };
+  if (topology.uses_ofi) {
+    environment.set_default("MPIR_CVAR_CH4_NETMOD", "ofi");
+    leave_out_sockets();
+  }
+  const std::string& interface = topology.interface;
   if (interface.empty()) return;
   environment.set_default("UCX_NET_DEVICES", ucx_devices(interface));
   environment.set_default("FI_TCP_IFACE", interface);
-  // MPICH's ofi prefers this deprecated provider to tcp, and MPI_Init hangs between nodes with
-  // bridges. HPE's MPI chooses for Slingshot by itself.
-  if (!has_slingshot()) environment.set_default("FI_PROVIDER", "^sockets");
+  leave_out_sockets();
   if (!open_mpi) return;
   environment.set_default("OMPI_MCA_btl_tcp_if_include", interface);
   environment.set_default("OMPI_MCA_oob_tcp_if_include", interface);
@@ -92,7 +100,7 @@ class Pmi1Manager : public ProcessManager {
     environment.set("PMI_RANK", std::to_string(topology_.rank));
     environment.set("PMI_SIZE", std::to_string(topology_.size()));
     const bool open_mpi = library_.family == MpiFamily::kOpenMpi;
-    prepare_network(environment, topology_.interface, open_mpi);
+    prepare_network(environment, topology_, open_mpi);
     prepare_split_host(environment, topology_);
     if (open_mpi) return prepare_flux(environment);
     environment.set("MPIR_CVAR_PMI_VERSION", "1");
@@ -144,7 +152,7 @@ class PmixManager : public ProcessManager {
       const std::size_t equals = entry.find('=');
       if (equals != std::string::npos) environment.set(entry.substr(0, equals), entry.substr(equals + 1));
     }
-    prepare_network(environment, topology_.interface, /*open_mpi=*/true);
+    prepare_network(environment, topology_, /*open_mpi=*/true);
     prepare_split_host(environment, topology_);
     // Without it, Open MPI ends this process with exit code 14 when a peer's connection breaks.
     environment.set_default("OMPI_MCA_mpi_ft_enable", "1");

@@ -72,6 +72,14 @@ std::string outward_interface(const std::vector<PeerInfo>& peers, const std::vec
   return route.is_loopback ? "" : route.interface;
 }
 
+// Ranks whose addresses are all loopbacks are on one host.
+bool uses_ofi(const std::vector<PeerInfo>& peers, int nodes) {
+  const auto allows = [](const PeerInfo& peer) { return peer.allows_ofi; };
+  const auto is_local = [](const PeerInfo& peer) { return peer.address_is_loopback; };
+  return nodes > 1 && std::all_of(peers.begin(), peers.end(), allows) &&
+         !std::all_of(peers.begin(), peers.end(), is_local);
+}
+
 }  // namespace
 
 Topology topology_of(const BootstrapOptions& options, const PeerTable& table) {
@@ -88,6 +96,7 @@ Topology topology_of(const BootstrapOptions& options, const PeerTable& table) {
   check_shared_memory(table.peers, nodes);
   topology.splits_a_host = splits_a_host(table.peers);
   topology.more_ranks_than_cores = has_more_ranks_than_cores(table.peers, nodes, options.rank);
+  topology.uses_ofi = uses_ofi(table.peers, topology.node_count);
   if (topology.node_count > 1) {
     topology.interface = outward_interface(table.peers, nodes, options.rank, options.master_address);
   }

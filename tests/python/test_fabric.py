@@ -337,6 +337,16 @@ def test_altorch_names_active_ports_and_the_interface(tree):
     assert not _fabric_devices.default_interface(tree.root / "nowhere")
 
 
+def test_altorch_chooses_the_netmod_on_ethernet_alone(tree):
+    may_choose = _fabric_probe.may_choose_netmod
+    ethernet = [port for port in _fabric_devices.ports(tree.root) if port.fabric == _fabric_devices.ETHERNET]
+    assert may_choose(ethernet, {"FI_PROVIDER": "tcp"})
+    for name in ("MPIR_CVAR_CH4_NETMOD", "UCX_TLS", "UCX_NET_DEVICES"):
+        assert not may_choose(ethernet, {name: "ucx"})
+    tree.rdma("mlx5_0", 1)
+    assert not may_choose(_fabric_devices.ports(tree.root), {})
+
+
 def test_the_interface_towards_a_host():
     towards = _fabric_devices.interface_towards
     assert towards("127.0.0.1") == towards("no such host") == ""
@@ -350,9 +360,19 @@ def test_an_mpi_that_does_not_start_is_ended(monkeypatch, tmp_path):
         "import time\nprint('Library version: MPICH Version: 9', flush=True)\ntime.sleep(60)\n"
     )
     monkeypatch.setattr(_fabric_probe, "PROGRAM", program)
-    answer = _fabric_probe.ask(Path("libmpi.so"), {}, fast=False, seconds=0.5)
+    answer = _fabric_probe.ask(Path("libmpi.so"), {}, seconds=0.5)
     assert answer.failure == "MPI_Init did not end within 0.5 s" and answer.seconds < 10
-    assert answer.output.startswith("Library version: MPICH")
+    assert answer.timed_out and answer.output.startswith("Library version: MPICH")
+
+
+def test_a_selected_network_that_does_not_start_is_named(monkeypatch, tmp_path):
+    program = tmp_path / "fails.py"
+    program.write_text("import sys\nprint('no transport', flush=True)\nsys.exit(1)\n")
+    monkeypatch.setattr(_fabric_probe, "PROGRAM", program)
+    fails = _fabric_probe.selected_network_fails
+    assert fails(Path("libmpi.so"), {"UCX_LOG_LEVEL": "info"}) == ""
+    wanted = "MPI does not start with UCX_TLS=rc: MPI_Init failed: exit status 1: no transport"
+    assert fails(Path("libmpi.so"), {"UCX_TLS": "rc"}) == wanted
 
 
 def test_the_mpi_of_this_machine_says_what_it_takes(capsys):
@@ -364,7 +384,9 @@ def test_the_mpi_of_this_machine_says_what_it_takes(capsys):
     assert found["netmods"] == ["ucx", "ofi"] and found["probe"]["seconds"] < _fabric_probe.SECONDS
     _fabric.print_fabric(found, with_output=True)
     shown = capsys.readouterr().out
-    assert found["library"] in shown and "UCX  INFO" in shown
+    assert found["library"] in shown
+    chosen = found["altorch_sets"].get("MPIR_CVAR_CH4_NETMOD", found["netmod"])
+    assert found["netmod"] == chosen and ("UCX  INFO" in shown or chosen == "ofi")
     assert _fabric.summary(found).startswith(f"{found['library']}, {found['netmod']}: ")
 
 

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -54,6 +55,14 @@ std::string tidy_version(const char* text) {
   return line;
 }
 
+// MPICH says "MPICH Device: ch4:ucx ofi" in a line of its own.
+bool has_ucx_and_ofi(std::string_view text) {
+  const std::size_t begin = text.find("MPICH Device:");
+  if (begin == text.npos) return false;
+  const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
+  return line.find("ucx") != line.npos && line.find("ofi") != line.npos;
+}
+
 }  // namespace
 
 MpiLibrary load_mpi_library(const std::string& path, const std::string& shim_directory) {
@@ -94,6 +103,7 @@ MpiLibrary load_mpi_library(const std::string& path, const std::string& shim_dir
   library.version = tidy_version(text);
   library.family = family_of(library.version);
   library.major = major_of(library.version);
+  library.has_ucx_and_ofi = has_ucx_and_ofi(text);
   return library;
 }
 

@@ -22,7 +22,8 @@ struct MpiLibrary {
   std::string abi;      // "mpich", "openmpi" or "abi" (the standard ABI of MPI 5)
   std::string version;  // first line of MPI_Get_library_version, e.g. "Open MPI v4.1.4"
   MpiFamily family = MpiFamily::kOther;
-  int major = 0;  // of the version; 0 when it cannot be read
+  int major = 0;                 // of the version; 0 when it cannot be read
+  bool has_ucx_and_ofi = false;  // MPICH: built with both netmods
   const AltorchMpiTable* table = nullptr;
   std::string
       one_sided_lacks;  // a function without which nothing of one-sided access may be called; or empty

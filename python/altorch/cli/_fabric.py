@@ -39,16 +39,15 @@ def gather(
     sets = probe.altorch_sets(found, interface, os.environ, open_mpi=family == "openmpi")
     answer = probe.Answer("", reason or "there is no MPI library", 0.0)
     if library is not None:
+        may_choose = bool(interface) and probe.may_choose_netmod(found, os.environ)
         fast = any(port.fabric != devices.ETHERNET for port in found)
-        answer = probe.ask(library, probe.environment_of_probe(os.environ, sets, library), fast)
+        words = [word for word, holds in (("fast", fast), ("choose", may_choose)) if holds]
+        answer = probe.ask(library, probe.environment_of_probe(os.environ, sets, library), words)
+        if may_choose and {"ucx", "ofi"} <= {*taking.read(answer.output).netmods}:
+            sets["MPIR_CVAR_CH4_NETMOD"] = "ofi"
         if answer.failure:
-            answer = answer._replace(failure=": ".join((answer.failure, *_last_line(answer.output))))
+            answer = answer._replace(failure=": ".join((answer.failure, *probe.last_line(answer.output))))
     return document(Machine(found, os.environ, root), answer, sets)
-
-
-def _last_line(output: str) -> list[str]:
-    lines = [line.strip() for line in output.splitlines() if "UCX  DEBUG" not in line]
-    return [line for line in lines if line and not line.startswith("Library version:")][-1:]
 
 
 def document(machine: Machine, answer: probe.Answer, sets: Mapping[str, str]) -> dict[str, Any]:
@@ -62,7 +61,7 @@ def document(machine: Machine, answer: probe.Answer, sets: Mapping[str, str]) ->
         "transports": taken.transports if taken.netmod else [],
         "devices": taken.devices if taken.netmod else [],
         "gid": _gid(machine, taken),
-        "unknown": _unknown(taken, answer),
+        "unknown": _unknown(machine, taken, answer),
         "remarks": taken.remarks,
         "altorch_sets": dict(sets),
         "ports": [_row(port, taken) for port in machine.ports],
@@ -110,7 +109,7 @@ def _gid(machine: Machine, taken: taking.Taken) -> dict[str, str]:
     return found
 
 
-def _unknown(taken: taking.Taken, answer: probe.Answer) -> dict[str, str]:
+def _unknown(machine: Machine, taken: taking.Taken, answer: probe.Answer) -> dict[str, str]:
     """What could not be asked, and why."""
     found = {}
     if not taken.netmod:
@@ -120,7 +119,7 @@ def _unknown(taken: taking.Taken, answer: probe.Answer) -> dict[str, str]:
         found["transport"] = f"{taken.netmod} does not say it"
     if not taken.devices:
         found["device"] = f"{', '.join(taken.transports) or taken.netmod} does not say it"
-    if taken.over_libfabric:
+    if taken.over_libfabric and machine.active(devices.ROCE):
         found["GID"] = "libfabric does not say it; its verbs provider takes that of the interface's address"
     return found
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +32,8 @@ _IDENTITY = re.compile(
     r"|OMPI_PARENT_PORT|OMPI_MCA_(orte_|ess|pmix|plm).*|OMPI_MCA_(initial_wdir|shmem_RUNTIME_QUERY_hint)"
 )
 _KEPT = re.compile(r"(PMIX|PRTE)_MCA_.*|HYDRA_FULL_CXX")
+# By which the user selects a network of MPICH.
+_SELECTS = ("MPIR_CVAR_CH4_NETMOD", "FI_PROVIDER", "FI_TCP_IFACE", "UCX_TLS", "UCX_NET_DEVICES")
 _ON_THE_NODE = ("posix", "sysv", "cma", "knem", "xpmem", "self")
 _LOCAL_TRANSPORTS = {*_ON_THE_NODE, "sm", "shm", "mm"}
 
@@ -40,6 +42,7 @@ class Answer(NamedTuple):
     output: str
     failure: str  # why MPI did not start, or empty
     seconds: float
+    timed_out: bool = False
 
 
 def altorch_sets(
@@ -100,9 +103,39 @@ def environment_of_probe(
     }
 
 
-def ask(library: Path, environment: Mapping[str, str], fast: bool, seconds: float = SECONDS) -> Answer:
-    """Starts the process, and ends it after `seconds` with all that it started."""
-    command = [sys.executable, "-I", "-S", str(PROGRAM), str(library), "fast" if fast else ""]
+def may_choose_netmod(found: list[Port], environment: Mapping[str, str]) -> bool:
+    """Whether altorch chooses MPICH's netmod, as csrc/bootstrap/fabric.cpp."""
+    chosen = {"MPIR_CVAR_CH4_NETMOD", "UCX_TLS", "UCX_NET_DEVICES"} & {*environment}
+    return not chosen and all(port.fabric == ETHERNET for port in found)
+
+
+def selected_network_fails(library: Path, environment: Mapping[str, str]) -> str:
+    """Why MPICH does not start over the network that its user selects; empty if it does, or if none is selected.
+
+    In the job itself MPI_Init would end the process. It takes 0.1 to 0.5 s.
+    """
+    selected = [f"{name}={environment[name]}" for name in _SELECTS if name in environment]
+    if not selected:
+        return ""
+    answer = ask(library, environment_of_probe(environment, {}, library))
+    if not answer.failure or answer.timed_out:
+        return ""
+    return ": ".join(
+        (f"MPI does not start with {' '.join(selected)}", answer.failure, *last_line(answer.output))
+    )
+
+
+def last_line(output: str) -> list[str]:
+    """Of what MPI printed, if it printed anything."""
+    lines = [line.strip() for line in output.splitlines() if "UCX  DEBUG" not in line]
+    return [line for line in lines if line and not line.startswith("Library version:")][-1:]
+
+
+def ask(
+    library: Path, environment: Mapping[str, str], words: Sequence[str] = (), seconds: float = SECONDS
+) -> Answer:
+    """Starts the process, and ends it after `seconds` with all that it started. `words`: of _fabric_ask.py."""
+    command = [sys.executable, "-I", "-S", str(PROGRAM), str(library), *words]
     begin = time.monotonic()
     child = subprocess.Popen(
         command,
@@ -112,16 +145,16 @@ def ask(library: Path, environment: Mapping[str, str], fast: bool, seconds: floa
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    failure = ""
+    failure, timed_out = "", False
     try:
         output, _ = child.communicate(timeout=seconds)
         if child.returncode:
             failure = f"MPI_Init failed: {_ending(child.returncode)}"
     except subprocess.TimeoutExpired:
-        failure = f"MPI_Init did not end within {seconds:g} s"
+        failure, timed_out = f"MPI_Init did not end within {seconds:g} s", True
         _kill(child)
         output = _rest(child)
-    return Answer(output.decode(errors="replace")[:LONGEST], failure, time.monotonic() - begin)
+    return Answer(output.decode(errors="replace")[:LONGEST], failure, time.monotonic() - begin, timed_out)
 
 
 def _ending(code: int) -> str:
