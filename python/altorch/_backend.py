@@ -329,7 +329,7 @@ class Group:
             return None, "the group was made without MPI"
         standings = [
             _Standing(**json.loads(word))
-            for word in self.met.exchange("mpi", json.dumps(self._standing()._asdict()))
+            for word in self.met.exchange("mpi", json.dumps(self._standing(places)._asdict()))
         ]
         unsupported_reason = self._unsupported_reason(places, standings)
         if unsupported_reason is None:
@@ -354,7 +354,7 @@ class Group:
         shares = not extension().shared_memory_unsupported_reason(self.size)
         return _Place(node=extension().shared_memory_node() if shares else "", wants_mpi=wants_mpi)
 
-    def _standing(self) -> _Standing:
+    def _standing(self, places: list[_Place]) -> _Standing:
         standing = _Standing(
             chosen_by_user=_chosen_by_user() and not _without_mpi,
             refused_by_user=os.environ.get("ALTORCH_MPI", "").lower() == "none",
@@ -376,9 +376,19 @@ class Group:
                 f"first group has {self.size}"
             )
             return standing._replace(reason=reason)
+        if found.path and found.family == _mpi.MPICH and not launcher.starts_mpi and self._is_first(places):
+            from altorch.cli import _fabric_probe
+
+            if failure := _fabric_probe.selected_network_fails(found.path, os.environ):
+                return standing._replace(reason=failure)
         setting = {_mpi.MPICH: "MPIR_CVAR_CH4_NETMOD", _mpi.OPEN_MPI: "OMPI_MCA_pml"}.get(found.family, "")
         network = f"{setting}={os.environ.get(setting, '')}"
         return standing._replace(library=str(found.path or ""), reason=found.reason, network=network)
+
+    def _is_first(self, places: list[_Place]) -> bool:
+        """Of the ranks of its node, where there are several nodes."""
+        nodes = [place.node for place in places]
+        return len({*nodes}) > 1 and nodes.index(nodes[self.rank]) == self.rank
 
     def _needs_only_memory(self, places: list[_Place]) -> bool:
         """The same on every rank. Where memory turns out not to be had, Gloo carries the group."""

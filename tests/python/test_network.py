@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One cell of `make test-network`; what it judges and writes, and MPI's networks that differ."""
+"""One cell of `make test-network`; what it judges and writes; MPI's networks that differ or do not start."""
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
+import torch
+import torch.distributed as dist
 import virtual_nodes
-from harness import Outcome
+from harness import Cluster, Outcome
+from mpi_libraries import all_mpis
 
 from altorch import _backend
 from tests.network import report, runner, stage
@@ -73,3 +78,28 @@ def test_ranks_that_select_different_networks_of_mpi():
     assert "MPIR_CVAR_CH4_NETMOD=ofi" in reason(setting, f"{setting}ofi", setting)
     # Different MPIs are told of when they are loaded.
     assert reason(f"{setting}ofi", "OMPI_MCA_pml=", "OMPI_MCA_pml=") is None
+
+
+def starts_over_gloo(world):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        world.start(timeout=60)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [2, 2, 2]
+    return [str(each.message) for each in caught if "altorch" in str(each.message)]
+
+
+def test_gloo_serves_where_the_selected_network_does_not_start():
+    wheel = all_mpis()["mpich wheel"]
+    if wheel.reason:
+        pytest.skip(wheel.reason)
+    selected = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "none_such"}
+    with Cluster(2, group=False, launcher="plain", env={"ALTORCH_TEST_NODES": "2", **selected}) as cluster:
+        (warning,), none = cluster.check(starts_over_gloo)
+    assert none == []
+    text = "MPI does not start with MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=none_such: MPI_Init failed: "
+    assert (
+        warning.startswith("altorch: torch's Gloo carries the traffic, not MPI: rank 0 has no MPI")
+        and text in warning
+    )
