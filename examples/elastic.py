@@ -61,7 +61,7 @@ class Worker:
         return int(self.store.get("plan"))
 
     def next_members(self) -> list[int]:
-        """Those of the next plan; nobody if the training ends meanwhile."""
+        """Those of the next plan; an empty list once the training has ended."""
         while self.newest_plan() <= self.plan:
             if self.store.check(["done"]):
                 return []
@@ -78,7 +78,7 @@ class Worker:
         self.store.set(f"{place}/{self.worker}", dist._get_reconfigure_handle())
         keys = [f"{place}/{worker}" for worker in members]
         while not self.store.check(keys):
-            if self.newest_plan() > self.plan:
+            if self.newest_plan() > self.plan or self.store.check(["done"]):
                 return False
             time.sleep(0.01)
         dist._reconfigure(self.plan, [self.store.get(key).decode() for key in keys]).wait()
