@@ -58,6 +58,21 @@ def until_error(world: Any, elements: int) -> dict[str, Any]:
             return {"at": time.monotonic(), "error": str(error)}
 
 
+def send_until_error(world: Any, elements: int, to: int) -> dict[str, Any]:
+    """Messages of all other ranks to rank `to`, one behind the other, until one fails."""
+    while True:
+        try:
+            if world.rank == to:
+                others = [rank for rank in range(world.size) if rank != to]
+                works = [dist.irecv(torch.empty(elements), rank) for rank in others for _ in range(6)]
+            else:
+                works = [dist.isend(torch.ones(elements), to) for _ in range(6)]
+            for work in works:
+                work.wait()
+        except RuntimeError as error:
+            return {"at": time.monotonic(), "error": str(error)}
+
+
 def start_until_error(world: Any, elements: int, folder: str) -> dict[str, Any]:
     """The same from init_process_group on, whose error counts too. A file of each rank says that all ranks have met."""
     from altorch import _backend

@@ -42,6 +42,24 @@ def node_lost(stage: Stage, node: int, *, cut: bool, elements: int = LARGE, star
     return told(outcomes, struck, KILLED, lost=lost)
 
 
+def receiver_killed(stage: Stage, elements: int) -> SHOWN:
+    """The last rank, to which all others send."""
+    killed_at, to = 0.0, stage.size - 1
+
+    def kill() -> None:
+        nonlocal killed_at
+        time.sleep(0.7)
+        killed_at = time.monotonic()
+        cluster.kill(to)
+
+    with stage.job() as cluster:
+        right(cluster.run(bodies.meet, deadline=60))
+        outcomes = cluster.run(
+            bodies.send_until_error, deadline=30, before_wait=kill, elements=elements, to=to
+        )
+    return told(outcomes, killed_at, KILLED, lost={to})
+
+
 def link_cut(stage: Stage, elements: int = LARGE) -> SHOWN:
     cut_at = 0.0
 
