@@ -20,8 +20,8 @@ struct Membership {
   std::vector<int> global_ranks;         // by rank: ranks in the job, as its current first group numbers them
   std::shared_ptr<KeyValueStore> store;  // for the group's keys
   std::shared_ptr<JobWatch> watch;       // watches the processes of the job; may be null
-  int rank = 0;                  // of this process
-  bool is_job = false;           // the job's first group, or the survivors of it
+  int rank = 0;                          // of this process
+  bool is_job = false;                   // the job's first group, or the survivors of it
   bool is_apart = false;         // not ranks of one current job: global_ranks are numbers of this group alone
   std::vector<int> before = {};  // survivors only: global_ranks as they were numbered until now
   std::string key = {};          // of this group alone, also among earlier groups of the same name

@@ -252,8 +252,9 @@ inline std::vector<BulkCase> bulk_cases() {
        {std::pair(DType::kFloat32, ReduceOp::kSum), std::pair(DType::kBFloat16, ReduceOp::kAvg),
         std::pair(DType::kUInt8, ReduceOp::kMax), std::pair(DType::kComplex128, ReduceOp::kProduct)}) {
     const std::int64_t part = BulkCase::kPart / static_cast<std::int64_t>(size_of(dtype));
-    for (const int number : {2, 3, 5}) {
-      for (const std::int64_t count : {std::int64_t{1}, part - 1, 2 * part + 3, 4 * part}) {
+    int large = 5;  // to 8, in turns
+    for (const std::int64_t count : {std::int64_t{1}, part - 1, 2 * part + 3, 4 * part}) {
+      for (const int number : {2, 3, large++}) {
         for (const bool in_place : {false, true}) {
           for (const auto kind : {BulkCase::kAllReduce, BulkCase::kReduce, BulkCase::kOneShotForAll,
                                   BulkCase::kOneShotForRoot, BulkCase::kReduceScatter})

@@ -3,6 +3,8 @@
 // can run alone: the lines of the other ranks are there already, with the numbers of their rounds.
 #pragma once
 
+#include <utility>
+
 #include "device/bench.h"
 #include "device/expected.h"
 
@@ -230,9 +232,10 @@ inline std::vector<Ll128Case> ll128_cases() {
         std::pair(DType::kUInt8, ReduceOp::kMax), std::pair(DType::kFloat64, ReduceOp::kMin),
         std::pair(DType::kComplex128, ReduceOp::kProduct)}) {
     const std::int64_t unit = Ll128Slots::kUnitBytes / static_cast<std::int64_t>(size_of(dtype));
-    for (const int number : {2, 3, 5}) {
-      for (const std::int64_t count :
-           {std::int64_t{1}, unit - 1, 17 * unit + 1, 33 * unit + 16, 63 * unit + 3}) {
+    int large = 5;  // to 8, in turns
+    for (const std::int64_t count :
+         {std::int64_t{1}, unit - 1, 17 * unit + 1, 33 * unit + 16, 63 * unit + 3}) {
+      for (const int number : {2, 3, std::exchange(large, large == 8 ? 5 : large + 1)}) {
         for (const auto kind :
              {Ll128Case::kAllReduce, Ll128Case::kReduce, Ll128Case::kReduceScatter, Ll128Case::kExchange,
               Ll128Case::kAllReduceTwoShot, Ll128Case::kReduceTwoShot}) {

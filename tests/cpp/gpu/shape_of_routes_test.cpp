@@ -70,6 +70,7 @@ TEST(ShapeOfRoutes, NcclFollowsIt) { hold_gpus(own_gpus(3), "nccl", kMost); }
 TEST(ShapeOfRoutes, PeerFollowsIt) {
   hold_gpus(mapped(own_gpus(2)), "peer", 4 * kMost);
   hold_gpus(mapped(own_gpus(3)), "peer", kMost);
+  for (const int size : {5, 6, 7, 8}) hold_gpus(mapped(own_gpus(size)), "peer", kMost);
 }
 TEST(ShapeOfRoutes, HostStagedFollowsIt) { hold_gpus(own_gpus(3), "host_staged", 8 * kMost); }
 TEST(ShapeOfRoutes, HostRelayFollowsIt) { hold_gpus(two_nodes(3), "host_relay", kMost, /*scans=*/true); }

@@ -112,7 +112,7 @@ inline std::vector<float> slice(const std::vector<float>& values, std::int64_t b
 }
 
 inline void vectors_of_any_size(const MakeRoute& make) {
-  for (const int size : {1, 2, 3, 5}) {
+  for (const int size : {1, 2, 3, 8}) {
     on_ranks(make, size, [&](Rank& me) {
       for (const std::int64_t count :
            {std::int64_t{0}, std::int64_t{1}, kPieceOfFloats, 3 * kPieceOfFloats + 7}) {
@@ -173,7 +173,7 @@ inline void blocks_even_and_uneven(const MakeRoute& make) {
 inline std::int64_t share(int from, int to, std::int64_t base) { return base * ((from + 2 * to) % 3) + from; }
 
 inline void exchanges_larger_than_its_memory(const MakeRoute& make) {
-  for (const int size : {1, 2, 3, 5}) {
+  for (const int size : {1, 2, 3, 8}) {
     on_ranks(make, size, [&](Rank& me) {
       for (const std::int64_t base : {std::int64_t{0}, std::int64_t{5}, 5 * kPieceOfFloats + 1}) {
         std::vector<std::int64_t> out, in;

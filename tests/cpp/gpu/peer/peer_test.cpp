@@ -117,7 +117,7 @@ std::vector<float> sum_in_8_bits(std::int64_t count, int ranks, bool float8, boo
 }
 
 TEST(PeerByLl128, SumsIn8BitsAsCpusDo) {
-  for (const int size : {2, 3, 4}) {
+  for (const int size : {2, 3, 4, 8}) {
     on_ranks(linked, size, [](Rank& me) {
       for (const std::int64_t count : {1, 839, 841, 5 * 840 + 121, 100'003}) {
         for (const auto op : {ReduceOp::kInt8Sum, ReduceOp::kFloat8Avg}) {
