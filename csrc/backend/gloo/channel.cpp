@@ -32,13 +32,13 @@ bool wait_until_done(const GlooTransfer& transfer, std::chrono::milliseconds tim
 }  // namespace
 
 GlooChannel::GlooChannel(std::shared_ptr<GlooMesh> mesh, std::uint64_t group, int rank,
-                         const std::vector<int>& job_ranks, std::shared_ptr<const Liveness> liveness)
+                         const std::vector<int>& job_ranks, std::function<bool(int)> is_dead)
     : mesh_(std::move(mesh)),
       group_(group),
       rank_(rank),
       process_(getpid()),
       mesh_ranks_(mesh_->mesh_ranks_of(job_ranks)),
-      liveness_(std::move(liveness)),
+      is_dead_(std::move(is_dead)),
       inbox_(mesh_->enter(group_, mesh_ranks_)) {}
 
 GlooChannel::~GlooChannel() {
@@ -133,11 +133,10 @@ bool GlooChannel::withdraw(const GlooTransferPtr& transfer) {
 
 bool GlooChannel::cancel(std::span<Request> requests) {
   bool all_free = true;
-  const auto dead = liveness_ ? liveness_->deaths() : std::map<int, std::string>();
   for (Request& request : requests) {
     if (request.handle == 0) continue;
     const GlooTransferPtr transfer = *transfer_of(request);
-    const bool is_lost = transfer->peer >= 0 && dead.contains(mesh_->job_rank(transfer->peer));
+    const bool is_lost = is_dead_ && transfer->peer >= 0 && is_dead_(mesh_->job_rank(transfer->peer));
     bool is_free = withdraw(transfer) || (!is_lost && wait_until_done(*transfer, kGrace));
     if (!is_free) {
       mesh_->peer(transfer->peer).break_off(transfer);

@@ -11,7 +11,6 @@
 #include "platform/fast_exit.h"
 #include "platform/native_thread.h"
 #include "rendezvous/store_allgather.h"
-#include "trace/job_watch.h"
 
 namespace altorch::backend {
 namespace {
@@ -69,8 +68,8 @@ std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStor
     if (group.is_job) founded_ = mesh;
   }
   return std::make_unique<MessageLinks>(
-      "gloo", std::make_unique<GlooChannel>(mesh, group_id(group), group.rank, group.global_ranks,
-                                            liveness_of(group.watch)));
+      "gloo",
+      std::make_unique<GlooChannel>(mesh, group_id(group), group.rank, group.global_ranks, group.is_dead));
 }
 
 void GlooTransport::group_ends(const Membership& group) {
