@@ -49,20 +49,15 @@ std::string open_mpi_prefix(const MpiLibrary& library) {
 
 // Bridges such as docker0 carry the same address on every node, and the libraries would try them.
 void prepare_network(ScopedEnvironment& environment, const Topology& topology, bool open_mpi) {
+  const std::string& interface = topology.interface;
+  if (topology.uses_ofi) environment.set_default("MPIR_CVAR_CH4_NETMOD", "ofi");
   // MPICH's ofi prefers this deprecated provider to tcp, and MPI_Init hangs between nodes with
   // bridges. HPE's MPI chooses for Slingshot by itself.
-  const auto leave_out_sockets = [&] {
-    if (!has_slingshot()) environment.set_default("FI_PROVIDER", "^sockets");
-  };
-  if (topology.uses_ofi) {
-    environment.set_default("MPIR_CVAR_CH4_NETMOD", "ofi");
-    leave_out_sockets();
-  }
-  const std::string& interface = topology.interface;
+  if ((topology.uses_ofi || !interface.empty()) && !has_slingshot())
+    environment.set_default("FI_PROVIDER", "^sockets");
   if (interface.empty()) return;
   environment.set_default("UCX_NET_DEVICES", ucx_devices(interface));
   environment.set_default("FI_TCP_IFACE", interface);
-  leave_out_sockets();
   if (!open_mpi) return;
   environment.set_default("OMPI_MCA_btl_tcp_if_include", interface);
   environment.set_default("OMPI_MCA_oob_tcp_if_include", interface);
