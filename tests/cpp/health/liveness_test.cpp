@@ -30,6 +30,16 @@ LivenessSettings settings_of(std::shared_ptr<KeyValueStore> store, int rank,
   return settings;
 }
 
+// A process that sleeps until it is killed.
+pid_t fork_a_sleeper() {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  return child;
+}
+
 // As for want of descriptors, or where the kernel knows no pidfds.
 TEST(Liveness, SaysWhichProcessesItCannotWatch) {
   const ProcessId own = ProcessId::own();
@@ -45,11 +55,7 @@ TEST(Liveness, SaysWhichProcessesItCannotWatch) {
 }
 
 TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
-  const pid_t child = fork();
-  if (child == 0) {
-    pause();
-    _exit(0);
-  }
+  const pid_t child = fork_a_sleeper();
   auto store = std::make_shared<MapStore>();
   // Numbers of the job, of which this watch knows three.
   const ProcessId own = ProcessId::own();
@@ -82,11 +88,7 @@ TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
 TEST(Liveness, HasToldOtherNodesWhatItKnewWhenItEnds) {
   for (const bool ended_before : {true, false}) {
     SCOPED_TRACE(ended_before);
-    const pid_t child = fork();
-    if (child == 0) {
-      pause();
-      _exit(0);
-    }
+    const pid_t child = fork_a_sleeper();
     const auto end_child = [&] {
       kill(child, SIGKILL);
       waitpid(child, nullptr, 0);
@@ -164,13 +166,9 @@ TEST(Liveness, NeighboursTellEachOtherOfADeathElsewhereWithoutTheStore) {
       << death->evidence;
 }
 
-// From one node of two ranks to another, by way of the coordinator, which is in a third.
+// The same way: from rank 1 to the coordinator, to the leader of node b, to its neighbour.
 TEST(Liveness, ADeathIsKnownOnOtherNodesWithoutTheStore) {
-  const pid_t child = fork();
-  if (child == 0) {
-    pause();
-    _exit(0);
-  }
+  const pid_t child = fork_a_sleeper();
   auto store = std::make_shared<MapStore>();
   const ProcessId own = ProcessId::own();
   const std::map<int, ProcessId> members = {
