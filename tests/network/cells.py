@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.network.losses import link_comes_back, link_cut, node_lost, receiver_killed
+from tests.network.losses import link_comes_back, link_cut, node_lost
 from tests.network.operations import lossy_link, operations, slow_link
 from tests.network.stage import KILLED, SHOWN, SILENT, Stage
 from tests.network.starts import broken_fabric, other_mpi, other_netmod
@@ -37,9 +37,9 @@ CELLS = (
     Cell("killed-small", "the same in an all_reduce of 8 elements", _SOON,
          partial(node_lost, node=-1, cut=False, elements=8), nodes=(3,)),
     Cell("receiver", "a rank killed to which all others send messages of 8 elements", _SOON,
-         partial(receiver_killed, elements=8), nodes=(3,)),
+         partial(node_lost, node=-1, cut=False, elements=8, receiving=True), nodes=(3,)),
     Cell("receiver-large", "the same with messages of 400 kB", _SOON,
-         partial(receiver_killed, elements=100_000), nodes=(3,)),
+         partial(node_lost, node=-1, cut=False, elements=100_000, receiving=True), nodes=(3,)),
     Cell("lost", "a node lost, its link first, in a large all_reduce", _SOON, partial(node_lost, node=-1, cut=True)),
     Cell("lost-small", "the same in an all_reduce of 8 elements", _SOON,
          partial(node_lost, node=-1, cut=True, elements=8), nodes=(3,)),

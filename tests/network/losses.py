@@ -14,8 +14,10 @@ from tests.network.stage import KILLED, SHOWN, SILENT, Stage, right, told
 LARGE = 4_000_000  # elements, 16 MB: several messages of every protocol
 
 
-def node_lost(stage: Stage, node: int, *, cut: bool, elements: int = LARGE, starting: bool = False) -> SHOWN:
-    """Its ranks are killed. `cut`: its link goes down before, so that no connection says goodbye."""
+def node_lost(stage: Stage, node: int, *, cut: bool, elements: int = LARGE, starting: bool = False,
+              receiving: bool = False) -> SHOWN:  # fmt: skip
+    """Its ranks are killed. `cut`: its link goes down before, so that no connection says goodbye. `receiving`: all
+    other ranks send to its first one."""
     victim, lost = stage.nodes[node], stage.ranks_of(node % len(stage.nodes))
     struck = 0.0
     arguments: dict[str, object] = {"elements": elements}
@@ -37,27 +39,11 @@ def node_lost(stage: Stage, node: int, *, cut: bool, elements: int = LARGE, star
             body, arguments["folder"] = bodies.start_until_error, folder
         else:
             body = bodies.until_error
+            if receiving:
+                body, arguments["to"] = bodies.send_until_error, lost[0]
             right(cluster.run(bodies.meet, deadline=60))
         outcomes = cluster.run(body, deadline=30, before_wait=strike, **arguments)
     return told(outcomes, struck, KILLED, lost=lost)
-
-
-def receiver_killed(stage: Stage, elements: int) -> SHOWN:
-    """The last rank, to which all others send."""
-    killed_at, to = 0.0, stage.size - 1
-
-    def kill() -> None:
-        nonlocal killed_at
-        time.sleep(0.7)
-        killed_at = time.monotonic()
-        cluster.kill(to)
-
-    with stage.job() as cluster:
-        right(cluster.run(bodies.meet, deadline=60))
-        outcomes = cluster.run(
-            bodies.send_until_error, deadline=30, before_wait=kill, elements=elements, to=to
-        )
-    return told(outcomes, killed_at, KILLED, lost={to})
 
 
 def link_cut(stage: Stage, elements: int = LARGE) -> SHOWN:
