@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -111,14 +112,30 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
             f"altorch.survivors: group '{backend.membership.name}': the other ranks have gone on without this one, "
             f"which came more than {seconds:g} s after them; end this process"
         )
-    # torch's own half of shrink_group(), which itself refuses an empty list of ranks, and calls the
-    # backend.
     if store is not None:
         c10d._world.pg_map[old] = (c10d._world.pg_map[old][0], store)
+    new = _finalized(old, excluded, made, patience)
+    for device in devices:
+        if device not in new._device_types:  # torch registers one
+            new._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, made)
+    # torch connects to the store once more, so the rank that hosts it must not end before all have.
+    with suppress(dist.DistBackendError):  # a rank was lost since: the next call says so
+        made.barrier().wait()
+    return new
+
+
+def _finalized(old: ProcessGroup, excluded: list[int], made: Any, patience: timedelta) -> ProcessGroup:
+    """torch's own half of shrink_group(), which itself refuses an empty list of ranks, and calls the backend."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
     is_default = old == c10d._get_default_group()
+    store = _store_of(old)
+    usual = store.timeout
     # torch makes the new name of the ranks and of a count that begins anew with every world: names
     # would come again.
     count, c10d._world.group_count = c10d._world.group_count, zlib.crc32(made.membership.key.encode())
+    store.set_timeout(patience)
     try:
         new: ProcessGroup = c10d._finalize_shrunk_group(
             {
@@ -132,11 +149,16 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
             set(excluded),
             made,
         )
+    except (dist.DistNetworkError, dist.DistStoreError) as error:
+        _backend.abandon(made)
+        raise dist.DistBackendError(
+            f"altorch.survivors: group '{made.membership.name}': the job's store has gone while the group was made: "
+            f"{str(error).splitlines()[0]}; start the job again"
+        ) from error
     finally:
         c10d._world.group_count = 0 if is_default else count
-    for device in devices:
-        if device not in new._device_types:  # torch registers one
-            new._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, made)
+        store.set_timeout(usual)
+    new.get_group_store().set_timeout(usual)
     return new
 
 

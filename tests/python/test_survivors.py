@@ -128,6 +128,40 @@ def test_the_ranks_that_are_left_go_on(route, host, victims):
         assert max(seconds for *_, seconds in left) < 10 * PATIENCE
 
 
+def go_on_while_the_host_ends(world, is_killed):
+    """Rank 0, which hosts the store, ends as soon as it may; torch connects rank 1 to the store a second later."""
+    from torch.distributed import distributed_c10d
+
+    finalize = distributed_c10d._finalize_shrunk_group
+    store = distributed_c10d._get_default_store()
+
+    def slow(*args):
+        if world.rank == 1:
+            store.set("registering", "")
+            time.sleep(1)
+        elif is_killed:
+            store.wait(["registering"])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return finalize(*args)
+
+    distributed_c10d._finalize_shrunk_group = slow
+    began = time.monotonic()
+    if is_killed and world.rank == 1:
+        with pytest.raises(dist.DistBackendError, match="the job's store has gone"):
+            altorch.survivors(patience=STAY / 4)
+        return time.monotonic() - began
+    altorch.survivors(patience=STAY / 4)
+    dist.destroy_process_group()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_host_of_the_store_ends_first(is_killed):
+    with Cluster(2, launcher="plain", env=CARRIERS["shm"]) as cluster:
+        left = left_of(cluster.run(go_on_while_the_host_ends, is_killed=is_killed), [0] if is_killed else [])
+    assert max(left) < 20 * PATIENCE
+
+
 def go_on_with_cuda_tensors(world, victim):
     """On one GPU, which is enough: ranks may share it."""
     torch.cuda.set_device(world.rank % torch.cuda.device_count())
