@@ -3,14 +3,19 @@
 
     torchrun --nproc-per-node 2 -m benchmarks.cuda_collectives --json results.jsonl
     torchrun --nproc-per-node 2 -m benchmarks.cuda_collectives --routes --json results.jsonl
+    torchrun --nproc-per-node 4 -m benchmarks.cuda_collectives --nodes 2 --json results.jsonl
     NCCL_P2P_DISABLE=1 torchrun ... benchmarks.cuda_collectives --routes --contenders nccl --suffix _no_p2p ...
 
 What is measured how: altorch.bench.turns. Synchronous calls, asynchronous ones, the replay of a CUDA graph: the time
 between events around calls that the host issues one after another, what the host needs to issue one, and of synchronous
 calls the device alone, behind a kernel that spins until all of them are issued. `--routes` compares altorch's routes.
+`--nodes` cuts the machine into nodes, for altorch and for NCCL, which then uses a network between them: TCP through the
+loopback interface, unless there is another.
 """
 
 from __future__ import annotations
+
+import os
 
 import torch.distributed as dist
 
@@ -24,6 +29,13 @@ OPERATIONS = "all_reduce,all_gather,reduce_scatter,all_to_all"
 SIZES = "8,1K,4K,16K,64K,256K,1M,4M,16M,64M,256M"
 MODES = ("sync", "async", "graph")
 ROUTES = "al,al:host_staged,al:host_relay,nccl,gloo"
+BETWEEN_NODES = "al,al:hierarchical,al:host_relay,nccl"
+
+
+def cut_into(nodes: int) -> None:
+    """Before torch.distributed starts; ranks that follow one another share a node."""
+    node = int(os.environ["RANK"]) * nodes // int(os.environ["WORLD_SIZE"])
+    os.environ |= {"ALTORCH_NODE": str(node), "NCCL_HOSTID": f"node {node}"}
 
 
 def main() -> None:
@@ -39,7 +51,14 @@ def main() -> None:
     parser.add_argument(
         "--routes", action="store_true", help=f"by default {ROUTES}, float32, synchronous calls only"
     )
+    parser.add_argument(
+        "--nodes", type=int, default=1, metavar="N", help=f"cut into N nodes; by default {BETWEEN_NODES} then"
+    )
     parser.add_argument("--suffix", default="", help="added to the contenders' names in the rows")
+    nodes = parser.parse_known_args()[0].nodes
+    if nodes > 1:
+        cut_into(nodes)
+        parser.set_defaults(contenders=report.names(BETWEEN_NODES))
     if parser.parse_known_args()[0].routes:
         parser.set_defaults(contenders=report.names(ROUTES), dtypes=["float32"], modes=["sync"])
     arguments = parser.parse_args()
@@ -63,7 +82,7 @@ def main() -> None:
 
     def emit(row: Row) -> None:
         """Kept at once: a run that is cut off has measured something."""
-        row = {"benchmark": "cuda_collectives"} | row
+        row = {"benchmark": "cuda_collectives"} | ({"nodes": nodes} if nodes > 1 else {}) | row
         if row["contender"] in arguments.contenders:
             row["contender"] += arguments.suffix
         measured.append(row)

@@ -47,7 +47,7 @@ void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const 
   const std::string_view ruled = rules.gpu_route({&asked, 1}, world.ranks);
   for (const GpuRouteRow* row : gpu_route_rows()) {
     if ((taken && taken->row == row) || row->forced) continue;  // the latter is no choice
-    const bool allowed = ruled.empty() || ruled == row->name || ruled == row->fallback_for;
+    const bool allowed = ruled.empty() || ruled == row->name || row->is_fallback_for(ruled);
     const auto why = unsupported_reason({.name = row->name, .row = row}, {&asked, 1}, world);
     said.others.push_back(
         {std::string(row->name), why.value_or(ruled.empty() ? why_later(*row, asked, world)

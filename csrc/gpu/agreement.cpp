@@ -38,22 +38,31 @@ std::size_t Agreement::bytes(int ranks) {
          whole_pages(count * count * 2 * kKeptMessages * sizeof(Message));
 }
 
-Agreement::Agreement(std::shared_ptr<std::byte> memory, int rank, int ranks)
+Agreement::Agreement(std::shared_ptr<std::byte> memory, int rank, std::vector<int> ranks)
     : memory_(std::move(memory)),
       rank_(rank),
-      ranks_(ranks),
-      sent_(static_cast<std::size_t>(ranks), 0),
-      received_(static_cast<std::size_t>(ranks), 0) {}
+      ranks_(std::move(ranks)),
+      place_of_rank_(static_cast<std::size_t>(ranks_.back()) + 1, kElsewhere),
+      sent_(ranks_.size(), 0),
+      received_(ranks_.size(), 0) {
+  int place = 0;
+  for (const int each : ranks_) place_of_rank_[static_cast<std::size_t>(each)] = place++;
+}
+
+int Agreement::place_of(int rank) const {
+  const auto index = static_cast<std::size_t>(rank);
+  return index < place_of_rank_.size() ? place_of_rank_[index] : kElsewhere;
+}
 
 AbortNote& Agreement::note() const { return *reinterpret_cast<AbortNote*>(memory_.get()); }
 
-Agreement::Call& Agreement::call(int rank, std::uint64_t number) const {
+Agreement::Call& Agreement::call(int place, std::uint64_t number) const {
   auto* all = reinterpret_cast<Call*>(memory_.get() + kPage);
-  return all[static_cast<std::uint64_t>(rank) * kKept + number % kKept];
+  return all[static_cast<std::uint64_t>(place) * kKept + number % kKept];
 }
 
 Agreement::Message& Agreement::message(int from, int to, End end, std::uint64_t number) const {
-  const auto count = static_cast<std::size_t>(ranks_);
+  const std::size_t count = ranks_.size();
   auto* all = reinterpret_cast<Message*>(memory_.get() + kPage + whole_pages(count * kKept * sizeof(Call)));
   const auto pair = static_cast<std::size_t>(from) * count + static_cast<std::size_t>(to);
   return all[(2 * pair + (end == kReceiver ? 1 : 0)) * kKeptMessages + number % kKeptMessages];
@@ -74,14 +83,14 @@ void Agreement::check(const Operation& operation) {
 
 void Agreement::compare_call(const Operation& operation) {
   const std::uint64_t number = ++calls_, mine = fingerprint(operation);
-  Call& own = call(rank_, number);
+  Call& own = call(place_of(rank_), number);
   ordered(own.number).store(0);
   ordered(own.fingerprint).store(mine);
   ordered(own.history).store(operation.history);
   ordered(own.sequence).store(operation.sequence);
   ordered(own.number).store(number);
-  for (int peer = 0; peer < ranks_; ++peer) {
-    Call& other = call(peer, number);
+  for (const int peer : ranks_) {
+    Call& other = call(place_of(peer), number);
     if (peer == rank_ || ordered(other.number).load() != number) continue;
     const std::uint64_t theirs = ordered(other.fingerprint).load(), past = ordered(other.history).load(),
                         sequence = ordered(other.sequence).load();
@@ -103,7 +112,7 @@ void Agreement::compare_call(const Operation& operation) {
 void Agreement::compare_blocks(const Operation& operation) {
   if (all_know_sizes(operation.kind)) return;
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
-  for (int peer = 0; peer < ranks_; ++peer) {
+  for (const int peer : ranks_) {
     if (peer == rank_) continue;
     if (const auto sent = count_for(operation, rank_, peer))
       compare_message(operation, peer, kSender, element * *sent);
@@ -113,17 +122,18 @@ void Agreement::compare_blocks(const Operation& operation) {
 }
 
 void Agreement::compare_message(const Operation& operation, int peer, End mine, std::int64_t bytes) {
+  if (place_of(peer) == kElsewhere) return;
   const bool sends = mine == kSender;
-  const auto index = static_cast<std::size_t>(peer);
+  const auto index = static_cast<std::size_t>(place_of(peer));
   const std::uint64_t number = sends ? ++sent_[index] : ++received_[index];
   const int from = sends ? rank_ : peer, to = sends ? peer : rank_;
   const std::int64_t tag = operation.is_message() ? operation.tag : -1;
-  Message& own = message(from, to, mine, number);
+  Message& own = message(place_of(from), place_of(to), mine, number);
   ordered(own.number).store(0);
   ordered(own.bytes).store(static_cast<std::uint64_t>(bytes));
   ordered(own.tag).store(static_cast<std::uint64_t>(tag));
   ordered(own.number).store(number);
-  Message& other = message(from, to, sends ? kReceiver : kSender, number);
+  Message& other = message(place_of(from), place_of(to), sends ? kReceiver : kSender, number);
   if (ordered(other.number).load() != number) return;
   const auto other_bytes = static_cast<std::int64_t>(ordered(other.bytes).load());
   const auto other_tag = static_cast<std::int64_t>(ordered(other.tag).load());

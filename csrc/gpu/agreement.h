@@ -28,15 +28,17 @@ class Agreement {
   static constexpr int kMostRanks = 64;
   static std::size_t bytes(int ranks);
 
-  // `memory`: bytes(ranks), zero at first, shared by all ranks.
-  Agreement(std::shared_ptr<std::byte> memory, int rank, int ranks);
+  // `ranks`: of the group, those of this rank's node, ascending. `memory`: bytes() of as many, zero
+  // at first, which they share.
+  Agreement(std::shared_ptr<std::byte> memory, int rank, std::vector<int> ranks);
 
   // To be called once for each operation, in the same order on all ranks; does not wait. Writes the
-  // call down and compares it with the peers' calls. On a mismatch, aborts and throws
-  // Error(kMismatch), which names both calls. Throws Error(kTransport) once the group is aborted.
+  // call down and compares it with the calls of the peers on this node. On a mismatch, aborts and
+  // throws Error(kMismatch), which names both calls. Throws Error(kTransport) once the group is
+  // aborted.
   void check(const Operation& operation);
 
-  // Aborts the group for all ranks. The first reason stays.
+  // Aborts the group for all ranks of this node. The first reason stays.
   void abort(const std::string& why);
   // Why a rank aborted the group, or nothing.
   std::optional<std::string> aborted() const;
@@ -48,7 +50,11 @@ class Agreement {
   enum End { kSender, kReceiver };
 
   AbortNote& note() const;
-  Call& call(int rank, std::uint64_t number) const;
+  // Its place among the ranks of this node; kElsewhere: it is on another.
+  static constexpr int kElsewhere = -1;
+  int place_of(int rank) const;
+  Call& call(int place, std::uint64_t number) const;
+  // Between places.
   Message& message(int from, int to, End end, std::uint64_t number) const;
   void compare_call(const Operation& operation);
   void compare_blocks(const Operation& operation);
@@ -57,9 +63,11 @@ class Agreement {
   [[noreturn]] void disagree(const std::string& text);
 
   const std::shared_ptr<std::byte> memory_;
-  const int rank_, ranks_;
+  const int rank_;
+  const std::vector<int> ranks_;
+  std::vector<int> place_of_rank_;  // up to the last of this node
   std::uint64_t calls_ = 0;
-  std::vector<std::uint64_t> sent_, received_;  // by peer
+  std::vector<std::uint64_t> sent_, received_;  // by place of the peer
 };
 
 }  // namespace altorch

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "gpu/gpu_source.h"
 #include "gpu/nccl/nccl_comm.h"
@@ -13,8 +14,8 @@ namespace altorch {
 class Communicator;
 
 struct GpuRouteOptions {
-  // Makes a second group of the same ranks, on host memory; collective.
-  std::function<std::shared_ptr<Communicator>()> make_carrier;
+  // Makes a further group of these ranks, ascending, on host memory; collective over them.
+  std::function<std::shared_ptr<Communicator>(const std::vector<int>& ranks)> make_carrier;
   nccl::Knobs nccl;
   bool marks_results = true;  // of calls over NCCL that are aborted
   // Made already, as a part of another group's; null: made when it is needed.

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "base/adaptive_wait.h"
 #include "base/leak_intentionally.h"
 #include "base/wait_clock.h"
+#include "collectives/hierarchical/layout.h"
 #include "gpu/host_staged/host_staged.h"
 #include "gpu/nccl_route.h"
 #include "gpu/route_opening.h"
@@ -57,15 +59,29 @@ GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::ch
   world_ = World::of(peers);
   routes_.resize(gpu_route_rows().size());
   ll_pairs_.resize(routes_.size());
-  if (world_.one_node() && world_.ranks > 1 && world_.ranks <= Agreement::kMostRanks) make_agreement(store);
+  make_agreement(store);
   kernels_unsupported_reason_ = peers[static_cast<std::size_t>(communicator.rank())]
                                     .unsupported_reasons[index_of(gpu_rows::host_staged)];
 }
 
 void GpuRoutes::make_agreement(KeyValueStore& store) {
-  const int rank = communicator_.rank(), size = communicator_.size();
-  const std::size_t bytes = Agreement::bytes(size);
-  agreement_.emplace(share_memory(store, "agreement/segment", rank, size, bytes, timeout_), rank, size);
+  std::vector<int> here = all_ranks();
+  if (!world_.node_of_rank.empty())
+    here = hierarchical::Layout(world_.node_of_rank, communicator_.rank()).neighbours();
+  else if (!world_.one_node())
+    return;  // a rank on each
+  const auto size = static_cast<int>(here.size());
+  if (size == 1 || size > Agreement::kMostRanks) return;
+  const auto place = std::ranges::find(here, communicator_.rank()) - here.begin();
+  auto memory = share_memory(store, "agreement/segment/" + std::to_string(here.front()),
+                             static_cast<int>(place), size, Agreement::bytes(size), timeout_);
+  agreement_.emplace(std::move(memory), communicator_.rank(), std::move(here));
+}
+
+std::vector<int> GpuRoutes::all_ranks() const {
+  std::vector<int> all(static_cast<std::size_t>(communicator_.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 void GpuRoutes::make_guard() {
@@ -181,9 +197,8 @@ GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   PrefixView store(checked, suspensions_ == 0 ? "" : "resumed/" + std::to_string(suspensions_) + "/");
   store_allgather(store, "route/" + std::string(row.name), communicator_.rank(), communicator_.size(),
                   timeout_, kWithCudaTensor);
-  RouteOpening opening{communicator_, store,    operation,
-                       device_,       timeout_, world_,
-                       rules_,        options_, kernels_unsupported_reason_.empty()};
+  RouteOpening opening{communicator_, all_ranks(), store,  operation, device_,
+                       timeout_,      world_,      rules_, options_,  kernels_unsupported_reason_.empty()};
   OpenedRoute opened = row.open(opening);
   if (!opened.route) world_.missing[place] = opened.unsupported_reason;
   if (opened.route && row.guarded) make_guard();

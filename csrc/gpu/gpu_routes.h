@@ -101,6 +101,7 @@ class GpuRoutes : public DeviceCarrier {
   std::string next_key();
   void end_routes(bool nccl_too);
   void make_agreement(KeyValueStore& store);
+  std::vector<int> all_ranks() const;
   void make_guard();
   bool has_guard();
 
@@ -110,7 +111,7 @@ class GpuRoutes : public DeviceCarrier {
   GpuRouteOptions options_;
   const Rules& rules_;  // the group's
   World world_;
-  std::optional<Agreement> agreement_;      // where the ranks share memory
+  std::optional<Agreement> agreement_;      // where ranks share memory
   std::string kernels_unsupported_reason_;  // why this rank has no kernels, and so can mark nothing
   std::mutex mutex_;                        // guards routes_ and guard_
   std::shared_ptr<PoisonGuard> guard_;

@@ -71,9 +71,9 @@ OpenedRoute open(RouteOpening& opening) {
   if (!made) {
     // NCCL has a deadline of its own.
     WatchdogStore store(opening.communicator, opening.first, std::chrono::hours(24));
-    made = std::make_unique<nccl::NcclComm>(
-        opening.store, "nccl", opening.device, opening.communicator.rank(), opening.communicator.size(),
-        opening.timeout, opening.options.nccl, [&store] { store.check_peers(); });
+    made = std::make_unique<nccl::NcclComm>(opening.store, "nccl", opening.device, opening.rank(),
+                                            opening.size(), opening.timeout, opening.options.nccl,
+                                            [&store] { store.check_peers(); });
   }
   return {std::make_unique<NcclRoute>(std::move(made), opening.options.publish_nccl), ""};
 }
@@ -82,6 +82,7 @@ OpenedRoute open(RouteOpening& opening) {
 
 extern const GpuRouteRow gpu_rows::nccl = {
     .name = "nccl",
+    .fallback_for = {"hierarchical"},
     .opens_at_once = true,
     .guarded = true,
     .unsupported_on = unsupported_on,

@@ -2,9 +2,11 @@
 // What opens a route for CUDA tensors (GpuRouteRow::open), and what comes of it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gpu/gpu_route.h"
 #include "gpu/gpu_route_options.h"
@@ -15,17 +17,22 @@
 
 namespace altorch {
 
-// What a route is opened with, by all ranks of the group together.
+// What a route is opened with, by some or all ranks of a group together.
 struct RouteOpening {
-  Communicator& communicator;
-  KeyValueStore& store;  // keys of the group; checks its ranks while this rank waits
+  Communicator& communicator;  // of the whole group
+  std::vector<int> ranks;      // those that open it, ascending
+  KeyValueStore& store;        // keys of these ranks; checks the group's ranks while this rank waits
   const Operation& first;
   int device;
   std::chrono::milliseconds timeout;
-  const World& world;
+  const World& world;  // of these ranks
   const Rules& rules;
   GpuRouteOptions& options;
   bool has_kernels;
+
+  // Of this rank among them; of how many.
+  int rank() const { return static_cast<int>(std::ranges::find(ranks, communicator.rank()) - ranks.begin()); }
+  int size() const { return static_cast<int>(ranks.size()); }
 };
 
 struct OpenedRoute {

@@ -44,7 +44,7 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
                              const Takes& takes) {
   const std::int64_t bytes = payload_bytes(operation, world.ranks);
   for (const Rules::Rule& rule : rules.all()) {
-    if (!rule.gpu_route.empty() || !rule.applies(operation, bytes, world.ranks)) continue;
+    if (!rule.is_for_host() || !rule.applies(operation, bytes, world.ranks)) continue;
     const Route ruled{.name = rule.algorithm ? rule.algorithm->name : rule.native,
                       .reason = rule.tuned ? kTuned : kByRule,
                       .algorithm = rule.algorithm,
@@ -70,11 +70,27 @@ Route by(const Row& row, std::string_view asked) {
           .early = !row.is_general()};
 }
 
+// What ALTORCH_ROUTE names, then what stands in for it.
+std::optional<Route> as_asked(std::string_view asked, const Operation& first, const World& world,
+                              const Takes& takes) {
+  for (const bool named : {true, false}) {
+    for (const Row& row : rows_on(On::kGpu)) {
+      if (!row.is_general() || !row.serves(first, world)) continue;
+      const Route route = by(row, asked);
+      const bool allowed =
+          named ? asked == route.name || route.row->forced : route.row->is_fallback_for(asked);
+      if (allowed && takes(route)) return route;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Route> on_device(std::span<const Operation> operations, const World& world, const Rules& rules,
                                const Takes& takes) {
   const Operation& first = operations.front();
   const std::string_view asked = rules.gpu_route(operations, world.ranks);
-  const bool early_rows = asked.empty() && operations.size() == 1;
+  if (!asked.empty()) return as_asked(asked, first, world, takes);
+  const bool early_rows = operations.size() == 1;
   const std::string_view tuned = early_rows ? rules.tuned_gpu_route(first, world.ranks) : "";
   if (!tuned.empty()) {
     const GpuRouteRow& fastest = gpu_route_named(tuned);
@@ -88,9 +104,6 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
     if (!row.is_general() && (row.limits.in_pairs ? pairs_are_taken : &gpu_route_of(row) == refused))
       continue;
     const Route route = by(row, asked);
-    const bool allowed =
-        asked.empty() || asked == route.name || asked == route.row->fallback_for || route.row->forced;
-    if (!allowed) continue;
     if (takes(route)) return route;
     // Whether a rank has small blocks only itself knows, so a row with in_pairs may be refused on
     // some ranks alone. All of them use the same route for such blocks: the first that is

@@ -6,8 +6,9 @@
 namespace altorch {
 namespace {
 
-constexpr const GpuRouteRow* kGpuRoutes[] = {&gpu_rows::alone, &gpu_rows::nccl, &gpu_rows::peer,
-                                             &gpu_rows::host_staged, &gpu_rows::host_relay};
+constexpr const GpuRouteRow* kGpuRoutes[] = {&gpu_rows::alone,        &gpu_rows::nccl,
+                                             &gpu_rows::peer,         &gpu_rows::host_staged,
+                                             &gpu_rows::hierarchical, &gpu_rows::host_relay};
 
 }  // namespace
 

@@ -5,6 +5,8 @@
 // ALTORCH_ROUTE find it there.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -22,8 +24,8 @@ struct OpenedRoute;   // gpu/route_opening.h
 
 struct GpuRouteRow {
   std::string_view name;  // as in ALTORCH_ROUTE and in statistics
-  // Where ALTORCH_ROUTE names that route, and it is unsupported, this one is used.
-  std::string_view fallback_for = {};
+  // Where ALTORCH_ROUTE names one of those routes, and it is unsupported, this one is used.
+  std::array<std::string_view, 2> fallback_for = {};
   // Opened with the group's first CUDA call, because the capture of a graph cannot wait for it.
   bool opens_at_once = false;
   bool forced = false;          // used where it is supported, even if ALTORCH_ROUTE names another
@@ -49,6 +51,10 @@ struct GpuRouteRow {
   ExplainedProtocol (*explain)(const Operation& operation, const World& world, std::string_view asked);
   // Throws Error.
   OpenedRoute (*open)(RouteOpening& opening);
+
+  bool is_fallback_for(std::string_view asked) const {
+    return !asked.empty() && std::ranges::find(fallback_for, asked) != fallback_for.end();
+  }
 };
 
 namespace gpu_rows {
@@ -57,6 +63,8 @@ extern const GpuRouteRow nccl;   // one GPU per rank
 extern const GpuRouteRow peer;   // memory of the ranks' own GPUs, which all of them map
 extern const GpuRouteRow
     host_staged;  // pinned memory that a node's ranks share; the GPUs drive it themselves
+extern const GpuRouteRow
+    hierarchical;  // several nodes: peer or host_staged on each, nccl or host_relay between them
 extern const GpuRouteRow
     host_relay;  // pinned memory of each rank, carried by MPI or Gloo: any ranks anywhere
 }  // namespace gpu_rows

@@ -52,11 +52,12 @@ class Rules {
     std::int64_t from, below;        // payload bytes
     const Algorithm* algorithm;      // on host memory, over messages; or null
     std::string_view native;         // the name of NativeCollectives; or empty
-    std::string_view gpu_route;      // empty: the rule is for host memory
+    std::string_view gpu_route;      // empty: the rule is for host memory alone
     std::string_view protocol = {};  // of `native`, or of `gpu_route`; empty: the route chooses
     int ranks = 0;                   // of the group; 0: any number
     bool tuned = false;              // from set_tuned_rules()
 
+    bool is_for_host() const { return algorithm || !native.empty(); }
     bool is_for_all_sizes() const { return from == 0 && below == kUnlimited; }
     // `bytes`: payload_bytes(). Ranks know different sizes of an all_to_all, a gather, a scatter,
     // and of messages that are coalesced: a rule with a range of sizes does not apply to these.

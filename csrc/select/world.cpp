@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <numeric>
 #include <sstream>
 
 #include "base/env.h"
+#include "collectives/hierarchical/layout.h"
 #include "select/gpu_route.h"
 
 namespace altorch {
@@ -66,35 +68,62 @@ int World::native_named(std::string_view name) const {
 }
 
 World World::of(std::span<const GpuPeerInfo> peers) {
-  World world{.ranks = static_cast<int>(peers.size())};
-  world.mps = std::all_of(peers.begin(), peers.end(), [](const GpuPeerInfo& peer) { return peer.mps; });
-  world.linked = world.ranks > 1;
-  for (const GpuPeerInfo& peer : peers) {
-    for (const GpuPeerInfo& other : peers) world.linked &= &peer == &other || is_linked(peer, other);
+  std::vector<int> all(peers.size());
+  std::iota(all.begin(), all.end(), 0);
+  World world = of(peers, all);
+  world.divide(peers);
+  world.add_missing();
+  return world;
+}
+
+void World::divide(std::span<const GpuPeerInfo> peers) {
+  std::map<std::string_view, int> numbers;
+  std::vector<int> nodes_of_ranks;
+  for (const GpuPeerInfo& peer : peers)
+    nodes_of_ranks.push_back(numbers.emplace(peer.node, static_cast<int>(numbers.size())).first->second);
+  const hierarchical::Layout layout(nodes_of_ranks, /*rank=*/0);
+  if (!layout.pays()) return;
+  node_of_rank = std::move(nodes_of_ranks);
+  const auto part = [&](const std::vector<int>& members) {
+    World made = of(peers, members);
+    made.add_missing();
+    return made;
+  };
+  for (int node = 0; node < layout.nodes(); ++node) nodes.push_back(part(layout.ranks_of(node)));
+  for (int place = 0; place < layout.rails(); ++place) rails.push_back(part(layout.rail(place)));
+}
+
+void World::add_missing() {
+  for (const GpuRouteRow* row : gpu_route_rows()) {
+    auto& why = missing[index_of(*row)];
+    if (!why) why = row->unsupported_among(*this);
   }
+}
+
+World World::of(std::span<const GpuPeerInfo> peers, const std::vector<int>& members) {
+  const auto peer_of = [&](int rank) -> const GpuPeerInfo& { return peers[static_cast<std::size_t>(rank)]; };
+  World world{.ranks = static_cast<int>(members.size()), .mps = true, .linked = members.size() > 1};
   world.deterministic = setting("ALTORCH_DETERMINISTIC") == "1";
   world.missing.resize(gpu_route_rows().size());
   std::map<std::string_view, int> user_of, users;  // of each GPU: the first rank, how many
-  for (const GpuPeerInfo& peer : peers) ++users[peer.gpu];
-  for (const GpuPeerInfo& peer : peers) {
-    if (peer.multiprocessors <= 0) continue;
-    const auto blocks = static_cast<int>(
-        std::max<std::int64_t>(1, peer.multiprocessors * std::int64_t{2} / (3 * users[peer.gpu])));
-    world.waiting_blocks = std::min(world.waiting_blocks, blocks);
-  }
-  for (int rank = 0; rank < world.ranks; ++rank) {
-    const GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];
+  for (const int rank : members) ++users[peer_of(rank).gpu];
+  for (const int rank : members) {
+    const GpuPeerInfo& peer = peer_of(rank);
+    world.mps &= peer.mps;
+    for (const int other : members) world.linked &= other == rank || is_linked(peer, peer_of(other));
+    if (peer.multiprocessors > 0) {
+      const auto blocks = static_cast<int>(
+          std::max<std::int64_t>(1, peer.multiprocessors * std::int64_t{2} / (3 * users[peer.gpu])));
+      world.waiting_blocks = std::min(world.waiting_blocks, blocks);
+    }
     for (std::size_t i = 0; i < peer.unsupported_reasons.size(); ++i) {
       if (!peer.unsupported_reasons[i].empty() && !world.missing[i])
         world.missing[i] = "on rank " + std::to_string(rank) + " " + peer.unsupported_reasons[i];
     }
-    if (peer.node != peers.front().node && !world.first_remote_rank) world.first_remote_rank = rank;
+    if (peer.node != peer_of(members.front()).node && !world.first_remote_rank)
+      world.first_remote_rank = rank;
     const auto [first, alone] = user_of.emplace(peer.gpu, rank);
     if (!alone && !world.same_gpu) world.same_gpu = {first->second, rank};
-  }
-  for (const GpuRouteRow* row : gpu_route_rows()) {
-    auto& missing = world.missing[index_of(*row)];
-    if (!missing) missing = row->unsupported_among(world);
   }
   return world;
 }

@@ -56,6 +56,11 @@ struct World {
   int waiting_blocks = std::numeric_limits<int>::max();
   bool deterministic = false;  // ALTORCH_DETERMINISTIC: nothing may reduce but in the order of the ranks
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here
+  // Of a group that spans nodes and has several ranks on one of them, on GPUs: the node of each
+  // rank, numbered in the order of their first ranks; what the ranks of each node know of each
+  // other, and those of each rail (collectives/hierarchical/layout.h).
+  std::vector<int> node_of_rank = {};
+  std::vector<World> nodes = {}, rails = {};
 
   // Its index in `native`, or kNoNative.
   int native_named(std::string_view name) const;
@@ -66,6 +71,13 @@ struct World {
 
   // By rank; at least one.
   static World of(std::span<const GpuPeerInfo> peers);
+
+ private:
+  // Of a part of the group, without what its rows are missing.
+  static World of(std::span<const GpuPeerInfo> peers, const std::vector<int>& members);
+  // Fills in nodes and rails.
+  void divide(std::span<const GpuPeerInfo> peers);
+  void add_missing();
 };
 
 }  // namespace altorch

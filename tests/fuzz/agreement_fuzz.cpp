@@ -26,7 +26,7 @@ Operation operation_of(fuzz::Input& input, std::uint64_t sequence) {
 FUZZ_TARGET(agreement, 1000) {
   const std::size_t bytes = Agreement::bytes(2);
   const auto memory = fuzz::hostile_memory(bytes, input.number<std::uint8_t>());
-  Agreement agreement(memory, 0, 2);
+  Agreement agreement(memory, 0, {0, 1});
   for (std::uint64_t number = 1; number < 16 && !input.empty(); ++number) {
     for (int pokes = input.up_to(3); pokes > 1; --pokes) fuzz::poke(memory.get(), bytes, input);
     std::uint64_t theirs[4] = {number, number, input.number<std::uint64_t>(), input.number<std::uint8_t>()};

@@ -261,6 +261,7 @@ def test_explain_on_gpus():
     assert found["route"] == "nccl" and set(found["routes_not_taken"]) == {
         "peer",
         "host_staged",
+        "hierarchical",
         "host_relay",
     }
     shared = explain(*large, "--shared-gpus")
@@ -292,6 +293,22 @@ def test_explain_on_gpus():
     assert alone["route"] == "alone" and "one copy" in alone["rounds_text"]
     far = explain("all_to_all", "--nodes", "2", env={"ALTORCH_ROUTE": "cuda=host_relay"})
     assert far["route"] == "host_relay" and "share no memory" in far["routes_not_taken"]["host_staged"]
+    rails = explain(
+        "all_reduce",
+        "--bytes",
+        "64M",
+        "--nodes",
+        "2",
+        "--ranks",
+        "8",
+        env={"ALTORCH_ROUTE": "cuda=hierarchical"},
+    )
+    assert rails["route"] == "hierarchical" and rails["rounds_text"].splitlines() == [
+        "stage 1: reduce_scatter of 4194304 elements among the 4 ranks of the node",
+        "stage 2: all_reduce of 4194304 elements between nodes, with ranks 0 4",
+        "stage 3: all_gather of 4194304 elements among the 4 ranks of the node",
+        "on the node by peer, between nodes by nccl",
+    ]
     # Who asks for staging through the host gets it, whichever way serves.
     staged = explain("all_reduce", "--nodes", "2", env={"ALTORCH_ROUTE": "cuda=host_staged"})
     assert staged["route"] == "host_relay"

@@ -163,7 +163,7 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
   const std::lock_guard making(making_mutex_);
   if (auto group = made()) return group;
   GpuRouteOptions routes;
-  routes.make_carrier = [this] { return make_carrier(); };
+  routes.make_carrier = [this](const std::vector<int>& ranks) { return make_carrier(ranks); };
   routes.nccl = options_->nccl;
   const OnError on_error = options_->on_error.value_or(on_error_setting());
   routes.marks_results = on_error == OnError::kPoison;

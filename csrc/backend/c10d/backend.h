@@ -276,7 +276,7 @@ class AlBackend : public c10d::Backend {
   // Splits this group's NCCL communicator for the ranks of a split. Collective over this group.
   void split_nccl(AlBackend* child, int color, int key, int size);
   // Makes a second communicator of the same ranks, for the host's part of calls on CUDA tensors.
-  std::shared_ptr<Communicator> make_carrier();
+  std::shared_ptr<Communicator> make_carrier(const std::vector<int>& ranks);
   // `access`: what the message is of, a literal, if no user sends it: its tag is then one that
   // users cannot give.
   WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, std::int64_t tag,

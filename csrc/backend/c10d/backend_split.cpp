@@ -124,12 +124,24 @@ void AlBackend::split_nccl(AlBackend* child, int color, int key, int size) {
   }
 }
 
-std::shared_ptr<Communicator> AlBackend::make_carrier() {
-  Membership carrier = communicator_->membership();
+std::shared_ptr<Communicator> AlBackend::make_carrier(const std::vector<int>& ranks) {
+  const Membership& whole = communicator_->membership();
+  Membership carrier = whole;
   carrier.name += " (host_staged)";
   carrier.timeout = options_->timeout;
   carrier.is_job = false;
-  const std::string key = carrier.key + "/host_staged";
+  std::string key = carrier.key + "/host_staged";
+  if (static_cast<int>(ranks.size()) < whole.size()) {
+    const auto part_of = [&](const std::vector<int>& all) {
+      std::vector<int> part;
+      for (const int rank : ranks) part.push_back(all[static_cast<std::size_t>(rank)]);
+      return part;
+    };
+    carrier.rank = static_cast<int>(std::ranges::find(ranks, whole.rank) - ranks.begin());
+    carrier.global_ranks = part_of(whole.global_ranks);
+    if (!whole.before.empty()) carrier.before = part_of(whole.before);
+    key += "/" + std::to_string(ranks.front());  // parts are disjoint
+  }
   const auto store = dynamic_cast<C10dStore&>(communicator_->store()).c10d();
   Rendezvous group(store, std::move(carrier), key, *options_);
   return telling_of_failure(group, [&] { return join(group, *transport_); });

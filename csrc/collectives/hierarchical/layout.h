@@ -30,9 +30,12 @@ class Layout {
   bool is_contiguous() const { return is_contiguous_; }
   bool pays() const { return nodes() > 1 && nodes() < size(); }
 
-  // `root` where it is on that node, otherwise the node's first rank. root < 0: always that.
+  // The rank on the rail of `root`. Where that is on none: `root` on its node, elsewhere the first
+  // rank. root < 0: the first rank.
   int leader_of(int node, int root = -1) const {
-    return root >= 0 && node_of(root) == node ? root : ranks_of(node).front();
+    if (root < 0) return ranks_of(node).front();
+    if (place_of(root) < rails_) return ranks_of(node)[static_cast<std::size_t>(place_of(root))];
+    return node_of(root) == node ? root : ranks_of(node).front();
   }
   // Of every node.
   std::vector<int> leaders(int root = -1) const;

@@ -40,14 +40,17 @@ OpenedRoute open(RouteOpening& opening) {
                                  .marks = opening.has_kernels,
                                  .store = &opening.store};
   auto device = opening.options.gpus.open(opening.device, !opening.world.own_gpus());
-  return {std::make_unique<HostRelay>(std::move(device), opening.options.make_carrier(), options), ""};
+  return {
+      std::make_unique<HostRelay>(std::move(device), opening.options.make_carrier(opening.ranks), options),
+      ""};
 }
 
 }  // namespace
 
 extern const GpuRouteRow gpu_rows::host_relay = {
     .name = "host_relay",
-    .fallback_for = "host_staged",  // a request for staging through the host accepts either route
+    // A request for staging through the host accepts either route.
+    .fallback_for = {"host_staged", "hierarchical"},
     .unsupported_on = [](const GpuSource& gpus, int device) { return gpus.unsupported_reason(device); },
     .unsupported_among = [](const World&) { return std::optional<std::string>(); },
     .unsupported_to = host_staged_unsupported_reason,

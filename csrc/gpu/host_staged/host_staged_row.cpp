@@ -56,7 +56,7 @@ ExplainedProtocol explain(const Operation& asked, const World& world, std::strin
 }
 
 OpenedRoute open(RouteOpening& opening) {
-  const int rank = opening.communicator.rank(), size = opening.communicator.size();
+  const int rank = opening.rank(), size = opening.size();
   auto device = opening.options.gpus.open(opening.device, !opening.world.co_resident());
   BoardLayout layout = board_layout(size);
   layout.ll_blocks = std::min(layout.ll_blocks, opening.world.waiting_blocks);
@@ -87,7 +87,7 @@ OpenedRoute open(RouteOpening& opening) {
 
 extern const GpuRouteRow gpu_rows::host_staged = {
     .name = "host_staged",
-    .fallback_for = "peer",
+    .fallback_for = {"peer"},
     .in_rank_order = true,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,

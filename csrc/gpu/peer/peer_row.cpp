@@ -38,7 +38,7 @@ ExplainedProtocol explain(const Operation& asked, const World& world, std::strin
 }
 
 OpenedRoute open(RouteOpening& opening) {
-  const int rank = opening.communicator.rank(), size = opening.communicator.size();
+  const int rank = opening.rank(), size = opening.size();
   const int most_blocks = opening.options.nccl.max_ctas;  // of Options; the ranks have compared it
   int blocks = most_blocks > 0 ? most_blocks : PeerLayout::kUsualBlocks;
   const int beside = opening.world.waiting_blocks;

@@ -2,7 +2,8 @@
 """Process groups of several backends and routes, alive in the same processes, so that they can take turns.
 
 al                 altorch as it chooses
-al:host_staged     altorch over that route of CUDA tensors (nccl, peer, host_staged, host_relay)
+al:host_staged     altorch over that route of CUDA tensors (nccl, peer, host_staged, hierarchical,
+                   host_relay)
 al:peer/ll128      altorch over that protocol of a route, where it can carry the call
 al:ring            altorch by that algorithm, for CPU tensors, where an operation has it (`altorch algorithms`)
 al:shm/two_steps   the same by a protocol of the memory that ranks share (`altorch explain` names them)

@@ -167,6 +167,7 @@ def _cuda_routes(problem: str | None) -> list[dict[str, Any]]:
         "nccl": "CUDA tensors, where every rank has a GPU of its own",
         "peer": "CUDA tensors, where the GPUs of a node can map each other's memory",
         "host_staged": "CUDA tensors, where the ranks are on one node",
+        "hierarchical": "CUDA tensors of several nodes, by the routes above",
         "host_relay": "CUDA tensors, anywhere",
     }
     closed = "the extension does not load" if problem else ""

@@ -14,6 +14,8 @@
 namespace altorch {
 namespace {
 
+const std::vector<int> kPair = {0, 1};
+
 std::shared_ptr<std::byte> memory_for(int ranks) {
   const std::size_t bytes = (Agreement::bytes(ranks) + 4095) / 4096 * 4096;
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(4096, bytes));
@@ -42,7 +44,7 @@ std::string error_of(Agreement& agreement, const Operation& operation) {
 
 TEST(Agreement, TellsTheLaterRankAndEndsTheOthersCall) {
   const auto memory = memory_for(2);
-  Agreement first(memory, 0, 2), second(memory, 1, 2);
+  Agreement first(memory, 0, kPair), second(memory, 1, kPair);
   EXPECT_EQ(error_of(first, call(OpKind::kAllReduce, 1)), "");
   EXPECT_EQ(error_of(second, call(OpKind::kAllReduce, 1)), "");
   EXPECT_EQ(error_of(first, call(OpKind::kAllReduce, 2)), "");
@@ -57,7 +59,7 @@ TEST(Agreement, TellsTheLaterRankAndEndsTheOthersCall) {
 // At 1aa6fc3 only what was announced was counted, so that the next calls met, one apart.
 TEST(Agreement, SeesThatOneRankRefusedACallBefore) {
   const auto memory = memory_for(2);
-  Agreement first(memory, 0, 2), second(memory, 1, 2);
+  Agreement first(memory, 0, kPair), second(memory, 1, kPair);
   EXPECT_EQ(error_of(first, call(OpKind::kAllReduce, 1)), "");
   const std::string text = error_of(second, call(OpKind::kAllReduce, 2));  // it refused #1
   EXPECT_TRUE(says(text, "#1 of rank 0 of the group and #2 of rank 1")) << text;
@@ -65,7 +67,7 @@ TEST(Agreement, SeesThatOneRankRefusedACallBefore) {
 
 TEST(Agreement, SeesThatEarlierCallsDiffered) {
   const auto memory = memory_for(2);
-  Agreement first(memory, 0, 2), second(memory, 1, 2);
+  Agreement first(memory, 0, kPair), second(memory, 1, kPair);
   Operation mine = call(OpKind::kAllReduce, 5), theirs = mine;
   mine.history = append_call(0, 1);
   theirs.history = append_call(0, 2);
@@ -97,24 +99,43 @@ TEST(Agreement, ComparesRootsAndBlocksOfEachPair) {
   };
   for (const Case& each : cases) {
     const auto memory = memory_for(2);
-    Agreement first(memory, 0, 2), second(memory, 1, 2);
+    Agreement first(memory, 0, kPair), second(memory, 1, kPair);
     EXPECT_EQ(error_of(first, each.first), "");
     const std::string text = error_of(second, each.second);
     EXPECT_TRUE(says(text, each.words)) << text;
   }
   const auto memory = memory_for(2);
-  Agreement first(memory, 0, 2), second(memory, 1, 2);
+  Agreement first(memory, 0, kPair), second(memory, 1, kPair);
   EXPECT_EQ(error_of(first, uneven(twos, odd)), "");
   EXPECT_EQ(error_of(second, uneven(twos, twos)), "");  // each pair agrees
 }
 
+TEST(Agreement, IsAmongTheRanksOfOneNode) {
+  const std::vector<int> here = {1, 4};  // of a group of six
+  for (const bool agree : {true, false}) {
+    const auto memory = memory_for(2);
+    Agreement first(memory, 1, here), second(memory, 4, here);
+    for (const int elsewhere : {0, 3, 5}) {
+      EXPECT_EQ(error_of(first, call(OpKind::kSend, 0, 4, elsewhere)), "");
+      EXPECT_EQ(error_of(second, call(OpKind::kReceive, 0, 5, elsewhere)), "");
+    }
+    EXPECT_EQ(error_of(first, call(OpKind::kSend, 0, 4, 4)), "");
+    EXPECT_EQ(error_of(second, call(OpKind::kReceive, 0, 4, 1)), "");
+    EXPECT_EQ(error_of(first, call(OpKind::kAllReduce, 1, 8)), "");
+    const std::string text = error_of(second, call(OpKind::kAllReduce, 1, agree ? 8 : 9));
+    EXPECT_EQ(text.find("rank 1 of the group called") != std::string::npos, !agree) << text;
+    EXPECT_EQ(text.find(", rank 4 ") != std::string::npos, !agree) << text;
+  }
+}
+
 TEST(Agreement, LetsRanksRunApartAndAtOnce) {
   constexpr int kRanks = 3, kCalls = 5000;
+  const std::vector<int> all = {0, 1, 2};
   const auto memory = memory_for(kRanks);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
-      Agreement agreement(memory, rank, kRanks);
+      Agreement agreement(memory, rank, all);
       for (std::uint64_t number = 1; number <= kCalls; ++number) {
         const bool exchanges = number % 3 == 0;
         agreement.check(call(exchanges ? OpKind::kAllToAll : OpKind::kAllReduce, number));

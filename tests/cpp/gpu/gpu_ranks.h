@@ -3,6 +3,7 @@
 // test describes.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,6 +40,7 @@ inline std::vector<Surroundings> own_gpus(int ranks) {
 inline std::vector<Surroundings> shared_gpu(int ranks) {
   return std::vector<Surroundings>(static_cast<std::size_t>(ranks), {.gpu = "the gpu"});
 }
+// Ranks in turns on the nodes.
 inline std::vector<Surroundings> two_nodes(int ranks) {
   auto made = own_gpus(ranks);
   for (std::size_t rank = 1; rank < made.size(); rank += 2) made[rank].node = "another node";
@@ -125,7 +127,6 @@ class GpuWorld {
       : places_(std::move(places)),
         nccl_(nccl_version),
         groups_(static_cast<int>(places_.size())),
-        carriers_(static_cast<int>(places_.size())),
         watchdog_(std::chrono::seconds(120), [this] { end_everything(); }) {}
 
   FakeNccl& nccl() { return nccl_; }
@@ -139,7 +140,12 @@ class GpuWorld {
       FakeDevice device(device_options);
       GpuRouteOptions options;
       options.gpus = fake_gpus(here, device_options);
-      options.make_carrier = [&] { return carriers_[rank].shared_from_this(); };
+      options.make_carrier = [&](const std::vector<int>& ranks) {
+        const std::lock_guard lock(mutex_);
+        auto& carrier = carriers_.try_emplace(ranks, static_cast<int>(ranks.size())).first->second;
+        const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+        return carrier[static_cast<int>(place)].shared_from_this();
+      };
       Operation first = staged::operation_of(OpKind::kBarrier, nullptr, nullptr, 0);
       FakeNccl::hide_from_this_thread(!here.has_nccl);
       GpuRoutes routes(group, first, std::chrono::seconds(20), std::move(options));
@@ -179,8 +185,9 @@ class GpuWorld {
 
   const std::vector<Surroundings> places_;
   FakeNccl nccl_;
-  ThreadGroup groups_, carriers_;
-  std::mutex mutex_;
+  ThreadGroup groups_;
+  std::mutex mutex_;                                  // guards what is below
+  std::map<std::vector<int>, ThreadGroup> carriers_;  // by ranks
   std::set<GpuRoutes*> alive_;
   TestWatchdog watchdog_;
 };

@@ -97,7 +97,7 @@ TEST(GpuRoutesFailures, SayOfEachRouteWhyItDoesNotServe) {
         error,
         "unsupported: no route can carry it between GPUs (nccl: on rank 0 NCCL cannot be loaded: the fake is "
         "hidden; peer: on rank 0 its memory is not exported in this test; host_staged: on rank 1 GPU 3 is "
-        "too old; host_relay: on rank 1 GPU 3 is too old); use "
+        "too old; hierarchical: on rank 1 GPU 3 is too old; host_relay: on rank 1 GPU 3 is too old); use "
         ".cpu()");
 }
 

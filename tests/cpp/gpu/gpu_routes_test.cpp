@@ -149,7 +149,9 @@ TEST(GpuRoutes, BetweenNodesThereIsNcclOrTheHost) {
   expect_routes(two_nodes(3), all_by("nccl"), all_by("nccl"), true);
   auto without = two_nodes(4);
   without[2].has_nccl = false;
-  expect_routes(without, all_by("host_relay"), all_by("host_relay"), false);
+  Names beside = all_by("hierarchical", "host_relay", "host_relay");
+  beside["reduce"] = "host_relay";
+  expect_routes(without, beside, beside, false);
 }
 
 TEST(GpuRoutes, WithoutNcclThereIsTheHost) {

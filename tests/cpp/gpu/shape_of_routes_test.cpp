@@ -48,12 +48,12 @@ TEST(ShapeOfRoutes, SharedMemoryFollowsIt) {
 
 // `route`: ALTORCH_ROUTE for CUDA tensors; empty: as chosen.
 void hold_gpus(std::vector<Surroundings> places, const std::string& route, std::int64_t most,
-               bool scans = false) {
+               bool scans = false, int cases = kCases) {
   const int size = static_cast<int>(places.size());
   const RouteSetting setting(route.empty() ? "" : "cuda=" + route);
   GpuWorld world(std::move(places));
   world.run([&](GpuRank& me) {
-    shapes::hold_to_the_shape(11, kCases, me.rank, size, most, scans, [&](Operation& call) {
+    shapes::hold_to_the_shape(11, cases, me.rank, size, most, scans, [&](Operation& call) {
       call.device = 0;
       me.call(call);
       me.finish();
@@ -74,6 +74,27 @@ TEST(ShapeOfRoutes, PeerFollowsIt) {
 }
 TEST(ShapeOfRoutes, HostStagedFollowsIt) { hold_gpus(own_gpus(3), "host_staged", 8 * kMost); }
 TEST(ShapeOfRoutes, HostRelayFollowsIt) { hold_gpus(two_nodes(3), "host_relay", kMost, /*scans=*/true); }
+// `nodes`: of each rank.
+std::vector<Surroundings> on_nodes(const std::vector<int>& nodes) {
+  auto places = mapped(own_gpus(static_cast<int>(nodes.size())));
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    places[rank].node = "node " + std::to_string(nodes[rank]);
+  return places;
+}
+
+std::vector<Surroundings> without_nccl(std::vector<Surroundings> places) {
+  for (Surroundings& place : places) place.has_nccl = false;
+  return places;
+}
+
+// What it does not carry goes by nccl or host_relay.
+TEST(ShapeOfRoutes, HierarchicalFollowsIt) {
+  for (const std::vector<int>& nodes :
+       std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 1}, {0, 1, 0, 0, 1, 0}}) {
+    for (const auto& places : {on_nodes(nodes), without_nccl(on_nodes(nodes))})
+      hold_gpus(places, "hierarchical", 8 * kMost, /*scans=*/false, kCases / 2);
+  }
+}
 TEST(ShapeOfRoutes, AloneFollowsIt) { hold_gpus(own_gpus(1), "", kMost, /*scans=*/true); }
 // Of these routes, host_relay alone has scans.
 TEST(ShapeOfRoutes, WhatIsChosenFollowsIt) {

@@ -68,7 +68,8 @@ TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
   EXPECT_TRUE(World::of(peers(4)).one_node());
   const World four = World::of(peers(4));
   for (const GpuRouteRow* row : gpu_route_rows())
-    EXPECT_EQ(four.missing[index_of(*row)].has_value(), row == &gpu_rows::alone);
+    EXPECT_EQ(four.missing[index_of(*row)].has_value(),
+              row == &gpu_rows::alone || row == &gpu_rows::hierarchical);
 
   auto shared = peers(4);
   shared[3].gpu = shared[1].gpu;
@@ -119,6 +120,28 @@ TEST(WorldTest, IsLinkedWhereEveryGpuIsToEveryOther) {
   EXPECT_NE(taken(call(OpKind::kAllToAll, 64 << 20), World::of(peers(3))), "peer");
   EXPECT_EQ(taken(call(OpKind::kBroadcast, 4 << 20), World::of(linked(4))), "peer");
   EXPECT_EQ(taken(call(OpKind::kBroadcast, 5 << 20), World::of(linked(4))), "nccl");
+}
+
+TEST(WorldTest, KnowsNodesAndRails) {
+  auto infos = peers(5);
+  for (const std::size_t rank : {std::size_t{1}, std::size_t{4}}) infos[rank].node = "another node";
+  infos[3].unsupported_reasons[index_of(gpu_rows::host_staged)] = "there is no NVRTC";
+  infos[4].gpu = infos[1].gpu;
+  const World world = World::of(infos);
+  EXPECT_EQ(world.node_of_rank, (std::vector<int>{0, 1, 0, 0, 1}));
+  ASSERT_EQ(world.nodes.size(), 2);
+  EXPECT_EQ(world.nodes[0].ranks, 3);
+  EXPECT_EQ(world.nodes[0].missing[kHostStaged], "on rank 3 there is no NVRTC");
+  EXPECT_EQ(world.nodes[0].missing[kPeer], std::nullopt);
+  EXPECT_EQ(world.nodes[1].missing[kPeer],
+            "ranks 1 and 4 share one GPU, on which a kernel can wait for another "
+            "one's only under MPS");
+  ASSERT_EQ(world.rails.size(), 2);
+  EXPECT_EQ(world.rails[1].ranks, 2);
+  EXPECT_EQ(world.rails[1].missing[kNccl], std::nullopt);  // though ranks of a node share a GPU
+  EXPECT_EQ(world.missing[index_of(gpu_rows::hierarchical)], std::nullopt);
+  EXPECT_EQ(World::of(peers(4)).missing[index_of(gpu_rows::hierarchical)],
+            "it is for several nodes, with several ranks on one of them");
 }
 
 TEST(WorldTest, SurvivesItsText) {

@@ -17,7 +17,7 @@ TEST(Layout, KnowsWhoIsWhere) {
   EXPECT_EQ(even.rails(), 2);
   EXPECT_EQ(even.rail(1), (Ranks{1, 3}));
   EXPECT_EQ(even.leaders(), (Ranks{0, 2}));
-  EXPECT_EQ(even.leaders(3), (Ranks{0, 3}));
+  EXPECT_EQ(even.leaders(3), (Ranks{1, 3}));  // the rail of rank 3
 
   const Layout in_turns({0, 1, 0, 1}, 2);
   EXPECT_EQ(in_turns.rails(), 2);
@@ -28,7 +28,7 @@ TEST(Layout, KnowsWhoIsWhere) {
   EXPECT_EQ(uneven.rails(), 1);
   EXPECT_TRUE(uneven.is_contiguous());
   EXPECT_EQ(uneven.neighbours(), Ranks{0});
-  EXPECT_EQ(uneven.leaders(2), (Ranks{0, 2, 3}));
+  EXPECT_EQ(uneven.leaders(2), (Ranks{0, 2, 3}));  // which is on none
 }
 
 TEST(Layout, PaysOnlyWhereRanksShareANodeAndNotAllDo) {

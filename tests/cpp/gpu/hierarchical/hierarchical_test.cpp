@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Groups of GPUs on several nodes: when they take this route, and what comes of their calls.
+// tests/cpp/gpu/shape_of_routes_test.cpp holds it to the shape of random calls.
+#include "gpu/hierarchical/hierarchical.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gpu/gpu_ranks.h"
+#include "support/says.h"
+
+namespace altorch {
+namespace {
+
+using namespace std::chrono_literals;  // NOLINT
+using staged::numbers;
+using staged::operation_of;
+using staged::sum;
+
+constexpr std::int64_t kSmall = 100, kLarge = 140'000;
+// Of calls that hang: kernels of the fake device look seldom whether they are to give up.
+constexpr std::int64_t kFewest = 2;
+const std::vector<int> kTwoAndTwo = {0, 0, 1, 1}, kTwoAndOne = {0, 1, 0};
+
+std::vector<Surroundings> on_nodes(const std::vector<int>& nodes, bool has_nccl) {
+  auto places = own_gpus(static_cast<int>(nodes.size()));
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    places[rank].node = "node " + std::to_string(nodes[rank]);
+    places[rank].cannot_export = "";
+    places[rank].has_nccl = has_nccl;
+  }
+  return places;
+}
+
+Operation all_reduce_of(std::vector<float>& x) {
+  return operation_of(OpKind::kAllReduce, x.data(), x.data(), static_cast<std::int64_t>(x.size()));
+}
+
+// The name of the route of an all_reduce that is right.
+std::string route_of(GpuRank& me, std::int64_t count) {
+  auto x = numbers(count, me.rank);
+  const std::string name = me.call(all_reduce_of(x));
+  me.finish();
+  EXPECT_EQ(x, sum(count, me.size));
+  return name;
+}
+
+void expect_route(const std::vector<Surroundings>& places, const std::string& name) {
+  GpuWorld world(places);
+  world.run([&](GpuRank& me) {
+    for (const std::int64_t count : {kSmall, kLarge}) EXPECT_EQ(route_of(me, count), name);
+  });
+}
+
+TEST(Hierarchical, ServesWhereNcclDoesNot) {
+  for (const auto& nodes : {kTwoAndTwo, kTwoAndOne}) {
+    expect_route(on_nodes(nodes, /*has_nccl=*/true), "nccl");
+    expect_route(on_nodes(nodes, /*has_nccl=*/false), "hierarchical");
+  }
+  expect_route(on_nodes({0, 1, 2}, /*has_nccl=*/false), "host_relay");  // no two ranks on a node
+}
+
+TEST(Hierarchical, IsTakenWhereTheSettingNamesIt) {
+  const RouteSetting setting("cuda=hierarchical");
+  for (const bool has_nccl : {true, false}) {
+    GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
+    world.run([&](GpuRank& me) {
+      EXPECT_EQ(route_of(me, kLarge), "hierarchical");
+      // It has no plan for messages.
+      std::vector<float> x(kSmall, static_cast<float>(me.rank));
+      const int peer = me.rank ^ 1;
+      const auto call = [&](OpKind kind) {
+        return me.call(operation_of(kind, x.data(), x.data(), kSmall, peer));
+      };
+      EXPECT_EQ(call(me.rank < peer ? OpKind::kSend : OpKind::kReceive), has_nccl ? "nccl" : "host_relay");
+      me.finish();
+      EXPECT_EQ(x, std::vector<float>(kSmall, static_cast<float>(std::min(me.rank, peer))));
+    });
+    // One for each of two rails of two ranks, and one of all ranks for the messages.
+    EXPECT_EQ(world.nccl().calls("ncclCommInitRankConfig"), has_nccl ? 2 * 2 + 4 : 0);
+  }
+}
+
+// On a node whose GPUs cannot be mapped, host_staged carries the part of the node. Where memory
+// cannot be shared either, another route carries all.
+TEST(Hierarchical, EachNodeHasItsOwnWay) {
+  auto places = on_nodes(kTwoAndTwo, /*has_nccl=*/false);
+  for (const std::size_t rank : {std::size_t{2}, std::size_t{3}})
+    places[rank].cannot_export = "its driver is too old";
+  places[1].cannot_map = "GPU 1 cannot reach the memory of the other GPU";
+  expect_route(places, "hierarchical");
+  places[1].cannot_pin_shared = "GPU 0 cannot use shared memory";
+  expect_route(places, "host_relay");
+}
+
+TEST(Hierarchical, AMeanIsTheSumDivided) {
+  const RouteSetting setting("cuda=hierarchical");
+  for (const auto& nodes : {kTwoAndTwo, kTwoAndOne}) {
+    GpuWorld world(on_nodes(nodes, /*has_nccl=*/true));
+    world.run([&](GpuRank& me) {
+      for (const std::int64_t count : {kSmall, kLarge}) {
+        const auto input = numbers(count, me.rank);
+        std::vector<float> output(input.size());
+        Operation mean = operation_of(OpKind::kAllReduce, input.data(), output.data(), count);
+        mean.op = ReduceOp::kAvg;
+        EXPECT_EQ(me.call(mean), "hierarchical");
+        me.finish();
+        EXPECT_EQ(input, numbers(count, me.rank));
+        const auto total = sum(count, me.size);
+        for (std::size_t i = 0; i < total.size(); ++i)
+          ASSERT_FLOAT_EQ(output[i], total[i] / static_cast<float>(me.size));
+      }
+    });
+  }
+}
+
+TEST(Hierarchical, WhatWouldBeRoundedTwiceGoesAnotherWay) {
+  Operation operation = operation_of(OpKind::kAllReduce, nullptr, nullptr, kSmall);
+  EXPECT_EQ(HierarchicalRoute::unsupported_reason(operation), std::nullopt);
+  const auto refused = [&](ReduceOp op, DType dtype) {
+    operation.op = op;
+    operation.dtype = dtype;
+    return HierarchicalRoute::unsupported_reason(operation).has_value();
+  };
+  EXPECT_TRUE(refused(ReduceOp::kExactSum, DType::kFloat32));
+  EXPECT_TRUE(refused(ReduceOp::kSum, DType::kFloat8E5M2));
+  EXPECT_TRUE(refused(ReduceOp::kPremulSum, DType::kFloat32));
+  EXPECT_TRUE(refused(ReduceOp::kAvg, DType::kInt32));
+  EXPECT_FALSE(refused(ReduceOp::kAvg, DType::kBFloat16));
+  operation.kind = OpKind::kAllGather;
+  operation.dtype = DType::kFloat8E5M2;
+  EXPECT_EQ(HierarchicalRoute::unsupported_reason(operation), std::nullopt);
+}
+
+// More than the memory beside it holds at once; ranks of a node do not follow one another.
+TEST(Hierarchical, LongBlocksGoInParts) {
+  constexpr std::int64_t kBlock = (3 << 20) / 4 + 3;
+  GpuWorld world(on_nodes(kTwoAndOne, /*has_nccl=*/false));
+  world.run([&](GpuRank& me) {
+    const auto mine = numbers(kBlock, me.rank), parts = numbers(3 * kBlock, me.rank, 1);
+    std::vector<float> gathered(3 * kBlock), scattered(kBlock);
+    EXPECT_EQ(me.call(operation_of(OpKind::kAllGather, mine.data(), gathered.data(), kBlock)),
+              "hierarchical");
+    EXPECT_EQ(me.call(operation_of(OpKind::kReduceScatter, parts.data(), scattered.data(), kBlock)),
+              "hierarchical");
+    me.finish();
+    for (int rank = 0; rank < me.size; ++rank)
+      EXPECT_EQ(staged::slice(gathered, rank * kBlock, kBlock), numbers(kBlock, rank)) << rank;
+    EXPECT_EQ(scattered, staged::slice(sum(3 * kBlock, me.size, 1), me.rank * kBlock, kBlock));
+  });
+}
+
+TEST(Hierarchical, GoesIntoAGraphWhereNoHostTakesPart) {
+  const RouteSetting setting("cuda=hierarchical");
+  for (const bool has_nccl : {true, false}) {
+    GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
+    const auto errors = world.try_to([&](GpuRank& me) {
+      auto x = numbers(kLarge, me.rank);
+      const Operation call = all_reduce_of(x);
+      EXPECT_EQ(route_of(me, kLarge), "hierarchical");
+      GpuRoute& route = me.routes.choose({&call, 1}, /*capturing=*/true);
+      me.routes.enqueue(route, {&call, 1}, me.stream);
+      me.finish();
+      EXPECT_EQ(x, sum(kLarge, me.size));
+    });
+    for (const std::string& error : errors)
+      EXPECT_EQ(error.empty() ? "" : error.substr(0, error.find(':')), has_nccl ? "" : "unsupported")
+          << error;
+  }
+}
+
+// The ranks of the other node do not call. What an aborted rank already has is marked, too.
+TEST(Hierarchical, AnAbortMarksAllOfTheResult) {
+  const RouteSetting setting("cuda=hierarchical");
+  for (const bool has_nccl : {true, false}) {
+    GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
+    std::atomic<int> over{0};
+    const auto errors = world.try_to(
+        [&](GpuRank& me) {
+          EXPECT_EQ(route_of(me, kLarge), "hierarchical");
+          if (me.rank < 2) {
+            std::vector<float> x(kFewest, 1.0f);
+            me.call(all_reduce_of(x));
+            std::this_thread::sleep_for(20ms);
+            EXPECT_EQ(me.routes.mark_results(), std::nullopt);
+            me.routes.abort("aborted by the test");
+            me.finish();
+            for (const float value : x) ASSERT_TRUE(std::isnan(value));
+            EXPECT_THROW(me.call(all_reduce_of(x)), Error);
+          }
+          ++over;
+          for (int i = 0; i < 30'000 && over < me.size; ++i) std::this_thread::sleep_for(1ms);
+        },
+        /*aborts=*/true);
+    EXPECT_EQ(errors, all_good(4));
+  }
+}
+
+// Rank 3 comes last. That the other node is told is the watchdog's.
+TEST(Hierarchical, RanksOfANodeThatDifferAreToldAtOnce) {
+  const RouteSetting setting("cuda=hierarchical");
+  GpuWorld world(on_nodes(kTwoAndTwo, /*has_nccl=*/true));
+  std::atomic<int> called{0};
+  const auto wait_for = [&](int calls) {
+    for (int i = 0; i < 30'000 && called < calls; ++i) std::this_thread::sleep_for(1ms);
+  };
+  const auto errors = world.try_to(
+      [&](GpuRank& me) {
+        EXPECT_EQ(route_of(me, kLarge), "hierarchical");
+        std::vector<float> x(me.rank == 3 ? kFewest + 1 : kFewest);
+        if (me.rank == 3) {
+          wait_for(3);
+          EXPECT_THROW(me.call(all_reduce_of(x)), Error);
+        } else {
+          me.call(all_reduce_of(x));
+        }
+        ++called;
+        wait_for(4);
+        EXPECT_EQ(me.routes.failure().has_value(), me.rank >= 2);
+        ++called;
+        wait_for(8);  // ranks of a node share their aborts
+        me.routes.abort("aborted by the test");
+        me.finish();
+      },
+      /*aborts=*/true);
+  EXPECT_EQ(errors, all_good(4));
+}
+
+// Rank 2 finds out that it cannot serve when the route is opened.
+TEST(Hierarchical, ALackOfMemoryOfOneRankIsKnownToAll) {
+  auto places = on_nodes(kTwoAndTwo, /*has_nccl=*/false);
+  places[2].cannot_map = places[2].cannot_pin_shared = "GPU 2 cannot reach other memory";
+  const RouteSetting setting("all_reduce=hierarchical");
+  GpuWorld world(places);
+  world.run([&](GpuRank& me) { EXPECT_EQ(route_of(me, kSmall), "host_relay"); });
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups of GPUs that span nodes, by the route `hierarchical`: ALTORCH_NODE cuts this machine into nodes.
+
+On two GPUs the ranks of nodes 0,0,1,1 reach each other by `peer`, and the rails by `host_relay`, for both ranks of a
+rail share a GPU. On nodes 0,1,0,1 ranks of a node share a GPU, and the rails go by NCCL.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import PATIENCE, Cluster
+from test_cuda import GPUS, all_ranks, close, device, wide
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")]
+SIZES = (0, 1, 7, 1003, 70_001, 3_000_001)
+NODES = ["0,0,1,1", "0,1,0,1", "0,0,1", "1,0,0,1,0"]
+
+
+def on_nodes(nodes: str) -> Cluster:
+    env = {"ALTORCH_TEST_NODES": nodes, "ALTORCH_ROUTE": "cuda=hierarchical"}
+    return Cluster(nodes.count(",") + 1, launcher="plain", env=env)
+
+
+def calls(world, dtype):
+    here = device(world)
+    kind = getattr(torch, dtype)
+    for count in SIZES:
+        world.case = f"{count} {dtype}"
+        parts = all_ranks(world, count, dtype)
+        total = sum(wide(part) for part in parts)
+        x = parts[world.rank].to(here)
+        dist.all_reduce(x)
+        close(x, total, dtype)
+        if kind.is_floating_point:
+            x = parts[world.rank].to(here)
+            dist.all_reduce(x, dist.ReduceOp.AVG, async_op=True).wait()
+            close(x, total / world.size, dtype)
+        for root in (0, world.size - 1):
+            x = parts[world.rank].to(here)
+            dist.broadcast(x, root)
+            assert torch.equal(x.cpu(), parts[root])
+        gathered = torch.empty(world.size * count, dtype=kind, device=here)
+        dist.all_gather_into_tensor(gathered, parts[world.rank].to(here))
+        assert torch.equal(gathered.cpu(), torch.cat(parts))
+        lengths = [count + rank for rank in range(world.size)]
+        uneven = [torch.empty(length, dtype=kind, device=here) for length in lengths]
+        dist.all_gather(uneven, torch.full((lengths[world.rank],), world.rank, dtype=kind, device=here))
+        assert all(part.eq(rank).all() for rank, part in enumerate(uneven))
+        blocks = all_ranks(world, count * world.size, dtype, seed=1)
+        out = torch.empty(count, dtype=kind, device=here)
+        dist.reduce_scatter_tensor(out, blocks[world.rank].to(here))
+        close(out, sum(wide(block) for block in blocks)[count * world.rank :][:count], dtype)
+
+
+def calls_by_the_route(world, dtype):
+    from altorch import stats
+
+    calls(world, dtype)
+    seen = {row["operation"]: set() for row in stats()}
+    for row in stats():
+        seen[row["operation"]].add(row["route"])
+    for operation in ("all_reduce", "broadcast", "all_gather", "reduce_scatter"):
+        assert seen[operation] == {"cuda:hierarchical"}, seen
+    here = device(world)
+    dist.barrier()
+    exchanged = torch.empty(world.size, device=here)
+    dist.all_to_all_single(exchanged, torch.full((world.size,), float(world.rank), device=here))
+    assert exchanged.tolist() == list(range(world.size))
+
+
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+def test_each_operation(nodes, dtype):
+    with on_nodes(nodes) as cluster:
+        cluster.check(calls_by_the_route, dtype=dtype, deadline=120)
+
+
+def a_graph(world):
+    here = device(world)
+    x = torch.zeros(300_000, device=here)
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        dist.all_reduce(x)
+    for turn in range(5):
+        parts = all_ranks(world, 300_000, "float32", seed=turn)
+        x.copy_(parts[world.rank])
+        graph.replay()
+        close(x, sum(wide(part) for part in parts), "float32")
+
+
+@pytest.mark.skipif(GPUS < 4, reason="four GPUs are needed: `peer` on each node, and NCCL between them")
+def test_graphs():
+    with on_nodes("0,0,1,1") as cluster:
+        cluster.check(a_graph, deadline=60)
+
+
+def loses_rank_3(world):
+    here = device(world)
+    x = torch.ones(3_000_001, device=here)
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+    if world.rank == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError):
+        for _ in range(1000):
+            dist.all_reduce(x)
+            torch.cuda.synchronize()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("nodes", NODES[:2])
+def test_a_lost_rank_is_an_error_on_the_others(nodes):
+    with on_nodes(nodes) as cluster:
+        outcomes = cluster.run(loses_rank_3, deadline=60)
+        assert outcomes[3].status == "died"
+        for outcome in outcomes[:3]:
+            assert outcome.ok, outcome.report()
+            assert outcome.value < 5 * PATIENCE
