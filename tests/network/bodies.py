@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+OTHER_VERSION = "0.0.9"
+
 
 def operations(world: Any, counts: Sequence[int]) -> dict[str, Any]:
     """Every case of `altorch check` with so many elements; what carries the group, and the seconds of two calls."""
@@ -58,6 +60,32 @@ def until_error(world: Any, elements: int) -> dict[str, Any]:
             return {"at": time.monotonic(), "error": str(error)}
 
 
+def call_until_error(world: Any, operation: str, elements: int) -> dict[str, Any]:
+    """Calls of one operation until one fails; a wrong result is an assertion."""
+    own, size = float(world.rank + 1), world.size
+    total = size * (size + 1) / 2
+    while True:
+        mine, all_of = torch.full((elements,), own), torch.full((elements * size,), own)
+        try:
+            if operation == "reduce":
+                dist.reduce(mine, size - 1)
+                got, want = (mine, total) if world.rank == size - 1 else (mine[:0], 0.0)
+            elif operation == "broadcast":
+                dist.broadcast(mine, size - 1)
+                got, want = mine, float(size)
+            elif operation == "all_gather":
+                dist.all_gather_into_tensor(all_of, mine)
+                got, want = all_of[elements * (size - 1) :], float(size)
+            elif operation == "reduce_scatter":
+                dist.reduce_scatter_tensor(mine, all_of)
+                got, want = mine, total
+            else:
+                raise ValueError(f"no operation {operation}")
+        except RuntimeError as error:
+            return {"at": time.monotonic(), "error": str(error)}
+        assert got.eq(want).all(), f"{operation} of {elements} elements is wrong"
+
+
 def send_until_error(world: Any, elements: int, to: int) -> dict[str, Any]:
     """Messages of all other ranks to rank `to`, one behind the other, until one fails."""
     while True:
@@ -101,12 +129,19 @@ def reduce_for(world: Any, elements: int, seconds: float) -> float:
         longest = max(longest, time.monotonic() - began)
 
 
-def start(world: Any, elements: int) -> dict[str, Any]:
-    """Makes the group and uses it once: what carries it, or the error."""
+def start(world: Any, elements: int, timeout: float = 60, absent: Sequence[int] = (),
+          other_version: Sequence[int] = ()) -> dict[str, Any]:  # fmt: skip
+    """Makes the group and uses it once: what carries it, or the error. Ranks of `absent` do not, and those of
+    `other_version` have another altorch."""
+    from altorch import _backend
     from altorch._extension import extension
 
+    if world.rank in absent:
+        return {"at": time.monotonic()}
+    if world.rank in other_version:
+        _backend.__version__ = OTHER_VERSION
     try:
-        world.start(timeout=60)
+        world.start(timeout=timeout)
         _reduce(world, elements)
     except RuntimeError as error:
         return {"at": time.monotonic(), "error": str(error)}

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.network.losses import link_comes_back, link_cut, node_lost
+from tests.network.losses import link_comes_back, link_cut, lost_in_each_plan, node_lost
 from tests.network.operations import lossy_link, operations, slow_link
 from tests.network.stage import KILLED, SHOWN, SILENT, Stage
-from tests.network.starts import broken_fabric, other_mpi, other_netmod
+from tests.network.starts import absent, broken_fabric, other_altorch, other_mpi, other_netmod
 
 RELAY = (sys.executable, str(Path(__file__).parent / "relay.py"), "--delay", "2", "--drop", "0.001")
 
@@ -49,9 +49,13 @@ CELLS = (
          partial(node_lost, node=0, cut=True)),
     Cell("lost-starting", "a node lost while the group is made, after all ranks have met", _SOON,
          partial(node_lost, node=-1, cut=True, starting=True)),
+    Cell("lost-in-plans", "a node killed in all_gather, reduce_scatter, reduce, broadcast: the slowest",
+         _SOON, lost_in_each_plan, nodes=(3,)),
+    Cell("absent", "the ranks of a node never come; seconds after the timeout", _SOON, absent),
     Cell("cut", "a link cut for good in a large all_reduce", _SILENT, link_cut),
     Cell("cut-2s", "a link cut for 2 s in large all_reduces", _RIGHT, link_comes_back),
     Cell("other-netmod", "one node has another netmod", _SILENT, other_netmod, nodes=(2,)),
     Cell("other-mpi", "one node has another MPI", _SILENT, other_mpi, nodes=(2,)),
+    Cell("other-altorch", "one node has another altorch", _SILENT, other_altorch, nodes=(2,)),
     Cell("broken", "the fabric cannot start", "right, or an error", broken_fabric, nodes=(2,)),
 )  # fmt: skip

@@ -8,10 +8,19 @@ import threading
 import time
 from pathlib import Path
 
+from harness import Cluster
+
 from tests.network import bodies
 from tests.network.stage import KILLED, SHOWN, SILENT, Stage, right, told
 
 LARGE = 4_000_000  # elements, 16 MB: several messages of every protocol
+PLANS = (
+    ("all_gather", 8),
+    ("all_gather", LARGE // 4),
+    ("reduce_scatter", LARGE // 4),
+    ("reduce", LARGE),
+    ("broadcast", LARGE),
+)
 
 
 def node_lost(stage: Stage, node: int, *, cut: bool, elements: int = LARGE, starting: bool = False,
@@ -44,6 +53,33 @@ def node_lost(stage: Stage, node: int, *, cut: bool, elements: int = LARGE, star
             right(cluster.run(bodies.meet, deadline=60))
         outcomes = cluster.run(body, deadline=30, before_wait=strike, **arguments)
     return told(outcomes, struck, KILLED, lost=lost)
+
+
+def lost_in_each_plan(stage: Stage) -> SHOWN:
+    """A node lost in the operations that go by stages (collectives/hierarchical/plan.h), all_reduce and barrier apart,
+    which have cells of their own. The slowest counts."""
+    lost = stage.ranks_of(len(stage.nodes) - 1)
+    found = []
+    for operation, elements in PLANS:
+        struck = 0.0
+        with stage.job() as cluster:
+
+            def strike(cluster: Cluster = cluster) -> None:
+                nonlocal struck
+                time.sleep(0.7)
+                struck = time.monotonic()
+                for rank in lost:
+                    cluster.kill(rank)
+
+            right(cluster.run(bodies.meet, deadline=60))
+            arguments = {"operation": operation, "elements": elements}
+            outcomes = cluster.run(bodies.call_until_error, deadline=30, before_wait=strike, **arguments)
+        text, message = told(outcomes, struck, KILLED, lost=lost)
+        found.append(
+            (max(outcome.value["at"] - struck for outcome in outcomes if outcome.value), text, message)
+        )
+    _, text, message = max(found)
+    return text, message
 
 
 def link_cut(stage: Stage, elements: int = LARGE) -> SHOWN:

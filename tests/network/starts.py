@@ -8,7 +8,7 @@ import time
 from mpi_libraries import all_mpis
 
 from tests.network import bodies
-from tests.network.stage import SHOWN, SILENT, Failed, Stage, Unsupported, right, told
+from tests.network.stage import KILLED, SHOWN, SILENT, Failed, Stage, Unsupported, right, told
 
 
 def other_netmod(stage: Stage) -> SHOWN:
@@ -27,11 +27,29 @@ def other_mpi(stage: Stage) -> SHOWN:
     return _other(stage, {"ALTORCH_MPI": mpi.library}, names)
 
 
-def _other(stage: Stage, last: dict[str, str], named: tuple[str, ...]) -> SHOWN:
+def other_altorch(stage: Stage) -> SHOWN:
+    last = list(stage.ranks_of(len(stage.nodes) - 1))
+    return _other(stage, {}, ("altorch's version", bodies.OTHER_VERSION), other_version=last)
+
+
+def absent(stage: Stage, timeout: float = 5) -> SHOWN:
+    """The ranks of the last node never come: torch's store waits for them. The seconds count from the timeout on."""
+    missing = stage.ranks_of(len(stage.nodes) - 1)
+    with stage.job(group=False) as cluster:
+        began = time.monotonic()
+        arguments = {"elements": 1000, "timeout": timeout, "absent": list(missing)}
+        outcomes = cluster.run(bodies.start, deadline=40, grace=15, **arguments)
+    text, message = told(outcomes, began + timeout, KILLED, lost=missing)
+    if f"{stage.size - len(missing)}/{stage.size} clients joined" not in message:
+        raise Failed(f"{text}, which does not say how many are missing: {message}")
+    return text, message
+
+
+def _other(stage: Stage, last: dict[str, str], named: tuple[str, ...], **more: object) -> SHOWN:
     """The last node differs: all ranks must be told so when the group is made."""
     with stage.job(group=False, last=last) as cluster:
         began = time.monotonic()
-        outcomes = cluster.run(bodies.start, deadline=40, grace=15, elements=1000)
+        outcomes = cluster.run(bodies.start, deadline=40, grace=15, elements=1000, **more)
     text, message = told(outcomes, began, SILENT)
     if missing := [name for name in named if name.lower() not in message.lower()]:
         raise Failed(f"{text}, which does not name {' and '.join(missing)}: {message}")

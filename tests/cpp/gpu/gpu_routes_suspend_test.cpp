@@ -184,7 +184,7 @@ TEST(SuspendGpuRoutes, AreLookedAtMeanwhile) {
       while (!over) {
         EXPECT_FALSE(me.routes.failure());
         me.routes.memory();
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
       }
     });
     const auto join = [&](int*) {
@@ -193,7 +193,7 @@ TEST(SuspendGpuRoutes, AreLookedAtMeanwhile) {
     };
     int any = 0;
     const std::unique_ptr<int, decltype(join)> joined(&any, join);
-    for (int again = 0; again < 8; ++again) {
+    for (int again = 0; again < 4; ++again) {
       sums(me, kSuspendedSmall, "peer");
       suspend(me);
       resume(me);
