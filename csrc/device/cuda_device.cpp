@@ -532,7 +532,7 @@ void CudaDevice::prepare_poison() {
 // One block: almost always it looks at a word and ends. Looks of several at a word on the host take
 // their turns on the bus, 32 of them 38 us.
 void CudaDevice::poison(const PoisonJob& job, Stream stream) {
-  if (job.bytes == 0) return;
+  if (job.bytes == 0 && !job.released) return;
   prepare_poison();
   const auto entered = context_->enter();
   launch(poison_, job.bytes / 8, /*most_blocks=*/1, &job, stream);

@@ -44,7 +44,7 @@ std::string why_later(const GpuRouteRow& row, const Operation& asked, const Worl
 
 void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const Operation& asked,
                     const World& world, const Rules& rules) {
-  const std::string_view ruled = rules.gpu_route({&asked, 1}, world.ranks);
+  const std::string_view ruled = asked_gpu_route(rules, {&asked, 1}, world);
   for (const GpuRouteRow* row : gpu_route_rows()) {
     if ((taken && taken->row == row) || row->forced) continue;  // the latter is no choice
     const bool allowed = ruled.empty() || ruled == row->name || row->is_fallback_for(ruled);

@@ -45,7 +45,7 @@ extern const GpuRouteRow gpu_rows::alone = {
       if (world.ranks == 1) return std::nullopt;
       return "there are " + std::to_string(world.ranks) + " ranks";
     },
-    .unsupported_to = [](const Operation& operation) -> std::optional<std::string> {
+    .unsupported_to = [](const Operation& operation, const World&) -> std::optional<std::string> {
       if (operation.is_message()) return "it carries no messages";
       if (operation.reduces() && operation.op == ReduceOp::kPremulSum) return "it multiplies nothing";
       return std::nullopt;

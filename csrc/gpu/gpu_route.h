@@ -33,6 +33,13 @@ class GpuRoute {
   // otherwise. The same on every rank.
   virtual bool does_norm_of(const Operation&) const { return false; }
 
+  // Not 0 once any rank has aborted the route: kernels of the other ranks then go on. Null: they go
+  // on when they abort it themselves.
+  virtual const std::uint32_t* abort_flag() const { return nullptr; }
+  // Why no call may be captured into a graph, one clause, or null. The same on every rank; beside
+  // what GpuRouteRow says, which is known before the route is opened.
+  virtual const char* capture_unsupported_reason() const { return nullptr; }
+
   // Its way for small blocks between pairs of ranks, if it has one.
   virtual LlExchanges* ll_exchanges() { return nullptr; }
   // Whether a graph that holds what was enqueued may be replayed when the route is gone.

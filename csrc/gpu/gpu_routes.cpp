@@ -138,7 +138,7 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
 
 GpuRoute* GpuRoutes::look_for(std::span<const Operation> operations, bool capturing, std::string& reasons) {
   const Operation& first = operations.front();
-  const std::string_view asked = rules_.gpu_route(operations, world_.ranks);
+  const std::string_view asked = asked_gpu_route(rules_, operations, world_);
   for (const GpuRouteRow* row : gpu_route_rows()) {
     if (!asked.empty() || !row->opens_at_once || world_.missing[index_of(*row)]) continue;
     if (made(*row, first) && row->forced) break;
@@ -152,9 +152,14 @@ GpuRoute* GpuRoutes::look_for(std::span<const Operation> operations, bool captur
           "it was not used before the graph is captured, which cannot wait for it; make the call once before";
     if (!reason) {
       found = made(*route.row, first);
-      if (found && route.in_pairs) found = in_pairs(*found, index_of(*route.row), first);
-      if (found) return true;
-      reason = world_.missing[index_of(*route.row)];
+      if (const char* why = found && capturing ? found->capture_unsupported_reason() : nullptr) {
+        found = nullptr;
+        reason = why;
+      } else {
+        if (found && route.in_pairs) found = in_pairs(*found, index_of(*route.row), first);
+        if (found) return true;
+        reason = world_.missing[index_of(*route.row)];
+      }
     }
     if (!route.early && (!route.row->forced || asked == route.name))
       reasons += (reasons.empty() ? "" : "; ") + std::string(route.name) + ": " + *reason;
@@ -167,7 +172,7 @@ GpuRoute* GpuRoutes::look_for(std::span<const Operation> operations, bool captur
 GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
   std::string reasons;
   if (GpuRoute* const found = look_for(operations, capturing, reasons)) return *found;
-  const bool any = rules_.gpu_route(operations, world_.ranks).empty();
+  const bool any = asked_gpu_route(rules_, operations, world_).empty();
   throw Error(ErrorKind::kUnsupported, "no route can carry it between GPUs (" + reasons + "); " +
                                            (any ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
 }

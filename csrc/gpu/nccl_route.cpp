@@ -87,8 +87,8 @@ extern const GpuRouteRow gpu_rows::nccl = {
     .guarded = true,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,
-    .unsupported_to =
-        [](const Operation& operation) { return nccl::NcclComm::unsupported_reason(operation); },
+    .unsupported_to = [](const Operation& operation,
+                         const World&) { return nccl::NcclComm::unsupported_reason(operation); },
     .explain = explain,
     .open = open,
 };

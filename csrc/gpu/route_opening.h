@@ -10,7 +10,7 @@
 
 #include "gpu/gpu_route.h"
 #include "gpu/gpu_route_options.h"
-#include "rendezvous/key_value_store.h"
+#include "rendezvous/store_allgather.h"
 #include "runtime/communicator.h"
 #include "select/gpu_route.h"
 #include "select/rules.h"
@@ -33,10 +33,19 @@ struct RouteOpening {
   // Of this rank among them; of how many.
   int rank() const { return static_cast<int>(std::ranges::find(ranks, communicator.rank()) - ranks.begin()); }
   int size() const { return static_cast<int>(ranks.size()); }
+  // altorch::first_unsupported_reason() among them; it names ranks of the group.
+  std::optional<std::string> first_unsupported_reason(const std::string& key, const std::string& purpose,
+                                                      const std::string& own) const {
+    const auto all = store_allgather(store, key, rank(), size(), timeout, purpose, own);
+    const auto first = std::ranges::find_if(all, [](const std::string& why) { return !why.empty(); });
+    if (first == all.end()) return std::nullopt;
+    const int of = ranks[static_cast<std::size_t>(first - all.begin())];
+    return "on rank " + std::to_string(of) + " " + *first;
+  }
 };
 
 struct OpenedRoute {
-  std::unique_ptr<GpuRoute> route;  // null: there can be none, alike on every rank
+  std::unique_ptr<GpuRoute> route = nullptr;  // null: there can be none, alike on every rank
   std::string unsupported_reason;
 };
 

@@ -88,7 +88,7 @@ std::optional<Route> as_asked(std::string_view asked, const Operation& first, co
 std::optional<Route> on_device(std::span<const Operation> operations, const World& world, const Rules& rules,
                                const Takes& takes) {
   const Operation& first = operations.front();
-  const std::string_view asked = rules.gpu_route(operations, world.ranks);
+  const std::string_view asked = asked_gpu_route(rules, operations, world);
   if (!asked.empty()) return as_asked(asked, first, world, takes);
   const bool early_rows = operations.size() == 1;
   const std::string_view tuned = early_rows ? rules.tuned_gpu_route(first, world.ranks) : "";
@@ -174,6 +174,12 @@ bool needs_staging(const Operation& operation, int ranks, const Algorithm* algor
          accumulates(operation.op);
 }
 
+std::string_view asked_gpu_route(const Rules& rules, std::span<const Operation> operations,
+                                 const World& world) {
+  const std::string_view asked = rules.gpu_route(operations, world.ranks);
+  return world.nodes.empty() && asked == gpu_rows::hierarchical.name ? std::string_view() : asked;
+}
+
 std::optional<std::string> unsupported_reason(const Route& route, std::span<const Operation> operations,
                                               const World& world, const Rules* capturing) {
   if (!route.row) {
@@ -183,7 +189,7 @@ std::optional<std::string> unsupported_reason(const Route& route, std::span<cons
   const GpuRouteRow& row = *route.row;
   if (const auto& missing = world.missing[index_of(row)]) return missing;
   for (const Operation& operation : operations) {
-    if (auto why = row.unsupported_to(operation)) return why;
+    if (auto why = row.unsupported_to(operation, world)) return why;
     if (operation.reduces() && is_quantized(operation.op) && !(row.sums_in_8_bits && world.linked))
       return "sums in 8 bits need peer, between GPUs that NVLink links";
     if (world.deterministic && !row.in_rank_order && operation.reduces() && !is_integral(operation.dtype))

@@ -33,6 +33,11 @@ Route decide(const Operation& operation, const World& world, const Rules& rules)
 // Applies only the rows that name algorithms, and neither ALTORCH_ROUTE nor ALTORCH_TUNED.
 Route decide_among_algorithms(const Operation& operation, int ranks);
 
+// The route of CUDA tensors that ALTORCH_ROUTE asks for, or an empty view. Of ranks on one node it
+// asks for no `hierarchical`.
+std::string_view asked_gpu_route(const Rules& rules, std::span<const Operation> operations,
+                                 const World& world);
+
 // Why a route cannot carry these operations, at least one, as a clause, or nothing. Of a window's
 // route the one that opens it says so. `capturing`: null, or the group's rules if the calls are
 // captured into a CUDA graph: the protocol that a rule names may not support that.

@@ -33,11 +33,11 @@ struct GpuRouteRow {
   bool sums_in_8_bits = false;  // between GPUs that NVLink links: altorch.ops.all_reduce_quantized
   bool guarded = false;         // does not mark results of aborted calls itself: poison_guard.h does
 
-  // Why it is unsupported on this device of this process; in this group; for this operation. One
-  // clause, or nothing.
+  // Why it is unsupported on this device of this process; in this group; for this operation of the
+  // group. One clause, or nothing.
   std::optional<std::string> (*unsupported_on)(const GpuSource& gpus, int device);
   std::optional<std::string> (*unsupported_among)(const World& world);
-  std::optional<std::string> (*unsupported_to)(const Operation& operation);
+  std::optional<std::string> (*unsupported_to)(const Operation& operation, const World& world);
   // Why the call cannot be captured into a CUDA graph, or nothing (the default). `asked`: the
   // protocol that ALTORCH_ROUTE names, or empty.
   std::optional<std::string> (*capture_unsupported_reason)(const Operation& operation, const World& world,

@@ -151,8 +151,9 @@ constexpr Row kGpuRows[] = {
     cuda_general("nccl", "every rank has a GPU of its own, and NCCL has the operation"),
     cuda_general("peer", "the GPUs write into each other's memory"),
     cuda_general("host_staged", "the GPUs exchange through pinned memory themselves"),
-    cuda_general("hierarchical",
-                 "several nodes: the GPUs of each on their own, ranks of equal place between them"),
+    cuda_general(
+        "hierarchical",
+        "several nodes: on each node first, then between ranks that have the same place on their nodes"),
     cuda_general("host_relay", "carries anything between any ranks"),
 };
 

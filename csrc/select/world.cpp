@@ -105,8 +105,9 @@ World World::of(std::span<const GpuPeerInfo> peers, const std::vector<int>& memb
   World world{.ranks = static_cast<int>(members.size()), .mps = true, .linked = members.size() > 1};
   world.deterministic = setting("ALTORCH_DETERMINISTIC") == "1";
   world.missing.resize(gpu_route_rows().size());
-  std::map<std::string_view, int> user_of, users;  // of each GPU: the first rank, how many
-  for (const int rank : members) ++users[peer_of(rank).gpu];
+  // Of each GPU: the first of these ranks, and how many ranks of the whole group.
+  std::map<std::string_view, int> user_of, users;
+  for (const GpuPeerInfo& peer : peers) ++users[peer.gpu];
   for (const int rank : members) {
     const GpuPeerInfo& peer = peer_of(rank);
     world.mps &= peer.mps;

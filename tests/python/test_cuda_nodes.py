@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Groups of GPUs that span nodes, by the route `hierarchical`: ALTORCH_NODE cuts this machine into nodes.
 
-On two GPUs the ranks of nodes 0,0,1,1 reach each other by `peer`, and the rails by `host_relay`, for both ranks of a
-rail share a GPU. On nodes 0,1,0,1 ranks of a node share a GPU, and the rails go by NCCL.
+On two GPUs the ranks of nodes 0,0,1,1 reach each other by `peer`, those of nodes 0,1,0,1 by `host_staged`, for they
+share a GPU. The rails go by NCCL where each rank has a GPU of its own, else by `host_relay`.
 """
 
 from __future__ import annotations

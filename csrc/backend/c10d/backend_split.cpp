@@ -141,6 +141,7 @@ std::shared_ptr<Communicator> AlBackend::make_carrier(const std::vector<int>& ra
     carrier.global_ranks = part_of(whole.global_ranks);
     if (!whole.before.empty()) carrier.before = part_of(whole.before);
     key += "/" + std::to_string(ranks.front());  // parts are disjoint
+    carrier.name = whole.name + " (rail of rank " + std::to_string(ranks.front()) + ")";
   }
   const auto store = dynamic_cast<C10dStore&>(communicator_->store()).c10d();
   Rendezvous group(store, std::move(carrier), key, *options_);

@@ -28,6 +28,8 @@ class Layout {
   int rails() const { return rails_; }
   // Whether the ranks of each node follow one another.
   bool is_contiguous() const { return is_contiguous_; }
+  // Whether all nodes have as many ranks.
+  bool is_even() const { return rails_ * nodes() == size(); }
   bool pays() const { return nodes() > 1 && nodes() < size(); }
 
   // The rank on the rail of `root`. Where that is on none: `root` on its node, elsewhere the first

@@ -240,6 +240,8 @@ struct PoisonJob {
   kernels::i64 bytes = 0;
   kernels::u64 pattern = 0;           // poison_of() its type
   const unsigned* aborted = nullptr;  // in device or pinned memory; not 0: the call was aborted
+  // Not null: an aborted call holds the stream until this is not 0.
+  const unsigned* released = nullptr;
 };
 
 // A counter in device memory: see kernels/window.cuh.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Overwrites the result of an aborted call with the poison pattern, in the order of the stream,
 // before later work can read it. It runs after every call whose own kernels do not poison their
-// results. If no call was aborted, it only reads one word. Include after ll.cuh.
+// results. If no call was aborted, it only reads one word. A job with `released` holds an aborted
+// stream up. Include after ll.cuh.
 
 namespace altorch::kernels {
 
@@ -23,7 +24,10 @@ AL_DEVICE void overwrite(const PoisonJob& job, i64 block, i64 blocks) {
 AL_DEVICE void run_poison_aborted(const PoisonJob& job) {
   AL_LAUNCH_DEPENDENTS();
   __shared__ bool aborted;
-  if (threadIdx.x == 0) aborted = is_set(job.aborted);
+  if (threadIdx.x == 0) {
+    aborted = is_set(job.aborted);
+    while (aborted && job.released && !is_set(job.released)) AL_PAUSE();
+  }
   __syncthreads();
   if (aborted) overwrite(job, blockIdx.x, gridDim.x);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/flag.h"
 #include "base/shape.h"
 
 namespace altorch {
@@ -12,21 +13,34 @@ using hierarchical::Stage;
 
 namespace {
 
-// Longer blocks are carried in parts. A plan reserves the blocks of a part, and those that a rail
-// serves, on this node and on all.
-constexpr std::int64_t kPart = 8 << 20, kScratch = 3 * kPart;
+// Longer blocks are carried in parts.
+constexpr std::int64_t kPart = 8 << 20, kScratch = std::max(3 * kPart, hierarchical::kAtOnce);
+
+// Whether each rank multiplies what it contributes. It does so on its node.
+bool is_scaled(const Call& call) {
+  return call.reduces() && (call.op == ReduceOp::kAvg || call.op == ReduceOp::kPremulSum);
+}
+
+// Plans for these reserve nothing.
+bool reserves(OpKind kind) { return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter; }
 
 }  // namespace
 
-HierarchicalRoute::HierarchicalRoute(std::unique_ptr<Device> device, const hierarchical::Layout& layout,
-                                     std::unique_ptr<GpuRoute> on_node, std::unique_ptr<PoisonGuard> guard)
+HierarchicalRoute::HierarchicalRoute(std::unique_ptr<Device> device, const hierarchical::Layout& layout)
     : device_(std::move(device)),
       layout_(layout),
-      guard_(std::move(guard)),
-      on_node_(std::move(on_node)),
-      scratch_(device_->allocate(kScratch)) {}
+      scratch_(device_->allocate(kScratch)),
+      released_(device_->pin(sizeof(Flag))) {
+  device_->prepare_poison();
+}
 
-std::optional<std::string> HierarchicalRoute::unsupported_reason(const Operation& operation) {
+void HierarchicalRoute::take(Parts parts, bool can_be_captured) {
+  parts_ = std::move(parts);
+  can_be_captured_ = can_be_captured;
+}
+
+std::optional<std::string> HierarchicalRoute::unsupported_reason(const Operation& operation,
+                                                                 const World& world) {
   switch (operation.kind) {
     case OpKind::kAllReduce:
     case OpKind::kReduceScatter:
@@ -38,11 +52,16 @@ std::optional<std::string> HierarchicalRoute::unsupported_reason(const Operation
   }
   if (!operation.reduces()) return std::nullopt;
   if (is_exact(operation.op) || is_float8(operation.dtype))
-    return "the sum is rounded once, and a plan would round that of each node";
-  if (operation.op == ReduceOp::kPremulSum) return "it multiplies nothing";
-  if (operation.op == ReduceOp::kAvg && !is_floating(operation.dtype))
-    return "it divides floating-point numbers only";
+    return "it rounds the result of each node, and such a reduction is rounded once";
+  if (!is_scaled(operation)) return std::nullopt;
+  if (!is_floating(operation.dtype)) return "it scales floating-point numbers only";
+  for (const World& node : world.nodes)
+    if (node.ranks == 1) return "it scales on the nodes, and a rank is alone on one";
   return std::nullopt;
+}
+
+const char* HierarchicalRoute::capture_unsupported_reason() const {
+  return can_be_captured_ ? nullptr : "on a node it goes by host_staged, which graphs cannot hold";
 }
 
 void HierarchicalRoute::enqueue(std::span<const Operation> operations, void* stream) {
@@ -50,15 +69,19 @@ void HierarchicalRoute::enqueue(std::span<const Operation> operations, void* str
   for (const Operation& operation : operations) enqueue(operation, stream);
 }
 
-void HierarchicalRoute::enqueue(Operation operation, Stream stream) {
+void HierarchicalRoute::enqueue(const Operation& operation, Stream stream) {
   if (operation.kind == OpKind::kAllReduce && operation.input && operation.input != operation.output) {
     const auto result = result_of(operation, layout_.rank(), layout_.size());
     device_->copy_on_device(result.data(), operation.input, result.size(), stream);
   }
-  if (operation.op == ReduceOp::kAvg) device_->prepare(operation.dtype, ReduceOp::kPremulSum, Device::kParts);
-  if (operation.kind == OpKind::kBroadcast) bring_to_rail(operation, stream);
+  Operation planned = operation;
+  if (is_beyond_rails(operation)) {
+    send_to_rail(operation, stream);
+    planned.root = layout_.ranks_of(layout_.node_of(operation.root)).front();
+  }
   const std::int64_t length = longest_block(operation);
-  const std::int64_t step = hierarchical::longest_part(operation, layout_, kPart);
+  const std::int64_t step =
+      reserves(operation.kind) ? hierarchical::longest_part(operation, layout_, kPart) : length;
   const auto reserve = [&](std::int64_t elements) -> void* {
     if (elements * static_cast<std::int64_t>(size_of(operation.dtype)) > kScratch)
       throw Error(ErrorKind::kInternal, "a plan asks for more memory than there is");
@@ -66,20 +89,24 @@ void HierarchicalRoute::enqueue(Operation operation, Stream stream) {
   };
   for (std::int64_t begin = 0; begin < length; begin += step) {
     const hierarchical::Part part{begin, std::min(step, length - begin)};
-    for (const Stage& stage : hierarchical::plan_of(operation, layout_, part, reserve))
+    for (const Stage& stage : hierarchical::plan_of(planned, layout_, part, reserve))
       enqueue(stage, operation, stream);
   }
 }
 
-void HierarchicalRoute::bring_to_rail(Operation& broadcast, Stream stream) {
-  if (layout_.place_of(broadcast.root) < layout_.rails()) return;
-  const int node = layout_.node_of(broadcast.root);
-  if (node == layout_.own_node()) {
-    Operation among = broadcast;
-    among.root = layout_.place_of(broadcast.root);
-    on_node_->enqueue({&among, 1}, stream);
-  }
-  broadcast.root = layout_.ranks_of(node).front();
+bool HierarchicalRoute::is_beyond_rails(const Operation& operation) const {
+  return operation.kind == OpKind::kBroadcast && layout_.place_of(operation.root) >= layout_.rails();
+}
+
+void HierarchicalRoute::send_to_rail(const Operation& broadcast, Stream stream) {
+  const bool sends = layout_.rank() == broadcast.root;
+  const bool takes = layout_.rank() == layout_.ranks_of(layout_.node_of(broadcast.root)).front();
+  if (!sends && !takes) return;
+  Operation message = broadcast;
+  message.kind = sends ? OpKind::kSend : OpKind::kReceive;
+  message.root = sends ? 0 : layout_.place_of(broadcast.root);
+  if (sends) message.input = broadcast.output;
+  parts_.on_node->enqueue({&message, 1}, stream);
 }
 
 void HierarchicalRoute::enqueue(const Stage& stage, const Operation& whole, Stream stream) {
@@ -90,30 +117,38 @@ void HierarchicalRoute::enqueue(const Stage& stage, const Operation& whole, Stre
   Operation part = whole;
   static_cast<Call&>(part) = stage.call;
   if (part.kind == OpKind::kAllReduce) part.input = part.output;
-  if (stage.is_on_node()) return on_node_->enqueue({&part, 1}, stream);
-  if (!rail_ || stage.members != layout_.rail(layout_.own_place()))
-    throw Error(ErrorKind::kInternal, "a plan has messages beside the rails");
-  rail_->enqueue({&part, 1}, stream);
-  const int ranks = static_cast<int>(stage.members.size());
-  if (whole.op == ReduceOp::kAvg && part.reduces()) divide(part, stage.own, ranks, stream);
-  // What comes after it on this node must not take leftover data for a sum.
-  if (guard_) guard_->guard(part, stage.own, ranks, stream);
+  if (is_scaled(whole)) part.op = ReduceOp::kSum;
+  stage.is_on_node() ? enqueue_on_node(part, whole, stream) : enqueue_on_rail(stage, part, stream);
 }
 
-// The rail is the last to add.
-void HierarchicalRoute::divide(const Operation& sum, int rank, int ranks, Stream stream) {
-  DeviceReduction job;
-  job.parts[0] = job.output = sum.output;
-  job.number = 1;
-  job.scaled = 0;
-  job.factor = 1.0 / layout_.size();
-  job.count = static_cast<kernels::i64>(result_count(sum, rank, ranks));
-  if (job.count > 0) device_->reduce(job, sum.dtype, ReduceOp::kPremulSum, stream);
+void HierarchicalRoute::enqueue_on_node(Operation part, const Operation& whole, Stream stream) {
+  if (is_scaled(whole) && part.reduces()) {
+    part.op = ReduceOp::kPremulSum;
+    part.factor = whole.op == ReduceOp::kAvg ? 1.0 / layout_.size() : whole.factor;
+  }
+  // The root itself has the data, and nothing may be written there.
+  if (is_beyond_rails(whole) && layout_.node_of(whole.root) == layout_.own_node())
+    part.root = layout_.place_of(whole.root);
+  parts_.on_node->enqueue({&part, 1}, stream);
+}
+
+void HierarchicalRoute::enqueue_on_rail(const Stage& stage, const Operation& part, Stream stream) {
+  if (!parts_.rail || stage.members != layout_.rail(layout_.own_place()))
+    throw Error(ErrorKind::kInternal, "a plan has messages beside the rails");
+  if (parts_.on_node) {
+    device_->poison({.aborted = parts_.on_node->abort_flag(),
+                     .released = &reinterpret_cast<const Flag*>(released_.get())->count},
+                    stream);
+  }
+  parts_.rail->enqueue({&part, 1}, stream);
+  // The stages that follow on this node must not pass on what an aborted call has left.
+  if (parts_.guard && !parts_.rail->marks_results())
+    parts_.guard->guard(part, stage.own, static_cast<int>(stage.members.size()), stream);
 }
 
 GpuRoute::Held HierarchicalRoute::holds() {
   Held all{.on_gpu = kScratch};
-  for (const auto* part : {&on_node_, &rail_}) {
+  for (const auto* part : {&parts_.on_node, &parts_.rail}) {
     if (!*part) continue;
     const Held more = (*part)->holds();
     all.on_gpu += more.on_gpu;
@@ -124,19 +159,19 @@ GpuRoute::Held HierarchicalRoute::holds() {
 }
 
 std::optional<Error> HierarchicalRoute::failure() {
-  for (const auto* part : {&on_node_, &rail_}) {
+  for (const auto* part : {&parts_.on_node, &parts_.rail}) {
     if (!*part) continue;
     if (auto error = (*part)->failure()) return error;
   }
   return std::nullopt;
 }
 
-// NCCL last: it frees memory, for which the device has to come to the end of what the other holds
-// up.
+// The rail before what holds the stream in front of it.
 void HierarchicalRoute::abort(const std::string& why) {
-  if (guard_) guard_->raise();
-  if (on_node_) on_node_->abort(why);
-  if (rail_) rail_->abort(why);
+  if (parts_.guard) parts_.guard->raise();
+  if (parts_.rail) parts_.rail->abort(why);
+  reinterpret_cast<Flag*>(released_.get())->raise(1);
+  if (parts_.on_node) parts_.on_node->abort(why);
 }
 
 }  // namespace altorch

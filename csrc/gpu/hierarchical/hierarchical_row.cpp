@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Several nodes, as a route that a group may take.
+#include "base/env.h"
 #include "gpu/hierarchical/hierarchical.h"
+#include "gpu/nccl/nccl_comm.h"
 #include "gpu/route_opening.h"
-#include "rendezvous/store_allgather.h"
 #include "rendezvous/store_view.h"
 
 namespace altorch {
@@ -10,15 +11,17 @@ namespace {
 
 using hierarchical::Layout;
 
-// What the ranks of one node exchange by: its World. Null: nothing.
-const GpuRouteRow* row_on(const World& node) {
+// By what the ranks of one node exchange; `node`: their World. Null: by nothing.
+const GpuRouteRow* route_on_node(const World& node) {
   for (const GpuRouteRow* row : {&gpu_rows::peer, &gpu_rows::host_staged})
     if (!node.missing[index_of(*row)]) return row;
   return nullptr;
 }
 
-// By one route along all rails.
-const GpuRouteRow& row_between(const World& world) {
+// The same along all rails. Not by NCCL where ranks share a GPU: its kernels, which wait for other
+// ranks, would have to run beside each other.
+const GpuRouteRow& route_between_nodes(const World& world) {
+  if (!world.own_gpus()) return gpu_rows::host_relay;
   for (const World& rail : world.rails)
     if (rail.missing[index_of(gpu_rows::nccl)]) return gpu_rows::host_relay;
   return gpu_rows::nccl;
@@ -32,61 +35,52 @@ std::optional<std::string> unsupported_on(const GpuSource& gpus, int device) {
 std::optional<std::string> unsupported_among(const World& world) {
   if (world.nodes.empty()) return "it is for several nodes, with several ranks on one of them";
   for (const World& node : world.nodes) {
-    if (node.ranks > 1 && !row_on(node)) return node.missing[index_of(gpu_rows::host_staged)];
+    if (node.ranks > 1 && !route_on_node(node)) return node.missing[index_of(gpu_rows::host_staged)];
   }
   return std::nullopt;
 }
 
+std::optional<std::string> unsupported_to(const Operation& operation, const World& world) {
+  if (auto why = HierarchicalRoute::unsupported_reason(operation, world)) return why;
+  if (&route_between_nodes(world) != &gpu_rows::nccl) return std::nullopt;
+  return nccl::NcclComm::unsupported_reason(operation);
+}
+
 std::optional<std::string> capture_unsupported_reason(const Operation&, const World& world,
                                                       std::string_view) {
-  if (&row_between(world) != &gpu_rows::nccl) return "the host takes part in it, between the nodes";
-  for (const World& node : world.nodes) {
-    if (node.ranks > 1 && row_on(node) != &gpu_rows::peer)
-      return "host_staged carries it on a node, and its flags differ from replay to replay";
-  }
+  if (&route_between_nodes(world) != &gpu_rows::nccl) return "the host takes part in it, between the nodes";
   return std::nullopt;
 }
 
 ExplainedProtocol explain(const Operation& asked, const World& world, std::string_view) {
   const World& first = world.nodes.front();
-  return {.steps = hierarchical::describe(asked, Layout(world.node_of_rank, /*rank=*/0)) + "on the node by " +
-                   std::string(first.ranks > 1 ? row_on(first)->name : "nothing: rank 0 is alone there") +
-                   ", between nodes by " + std::string(row_between(world).name) + "\n"};
+  return {.steps =
+              hierarchical::describe(asked, Layout(world.node_of_rank, /*rank=*/0)) + "on the node by " +
+              std::string(first.ranks > 1 ? route_on_node(first)->name : "nothing: rank 0 is alone there") +
+              ", between nodes by " + std::string(route_between_nodes(world).name) + "\n"};
 }
 
-// A route of some of the ranks.
-class Part {
- public:
-  Part(RouteOpening& whole, const std::vector<int>& ranks, const World& world)
-      : whole_(whole), ranks_(ranks), world_(world) {
-    // Not what is the whole group's: NCCL's communicator.
-    options_.make_carrier = whole.options.make_carrier;
-    options_.nccl = whole.options.nccl;
-    options_.marks_results = whole.options.marks_results;
-    options_.gpus = whole.options.gpus;
-  }
-  OpenedRoute open(const GpuRouteRow& row) {
-    PrefixView store(whole_.store,
-                     "hierarchical/" + std::to_string(ranks_.front()) + "/" + std::string(row.name) + "/");
-    RouteOpening opening{whole_.communicator, ranks_, store,        whole_.first, whole_.device,
-                         whole_.timeout,      world_, whole_.rules, options_,     whole_.has_kernels};
-    return row.open(opening);
-  }
-
- private:
-  RouteOpening& whole_;
-  const std::vector<int>& ranks_;
-  const World& world_;
-  GpuRouteOptions options_;
-};
+// Opens a route of some of the ranks.
+OpenedRoute open_part(RouteOpening& whole, const std::vector<int>& ranks, const World& world,
+                      const GpuRouteRow& row) {
+  GpuRouteOptions options;  // without what is the whole group's: its NCCL communicator
+  options.make_carrier = whole.options.make_carrier;
+  options.nccl = whole.options.nccl;
+  options.marks_results = whole.options.marks_results;
+  options.gpus = whole.options.gpus;
+  PrefixView store(whole.store,
+                   "hierarchical/" + std::to_string(ranks.front()) + "/" + std::string(row.name) + "/");
+  RouteOpening opening{whole.communicator, ranks, store,       whole.first, whole.device,
+                       whole.timeout,      world, whole.rules, options,     whole.has_kernels};
+  return row.open(opening);
+}
 
 OpenedRoute open_on_node(RouteOpening& whole, const Layout& layout) {
   if (layout.is_alone()) return {};
   const World& node = whole.world.nodes[static_cast<std::size_t>(layout.own_node())];
-  Part part(whole, layout.neighbours(), node);
   OpenedRoute opened;
   for (const GpuRouteRow* row : {&gpu_rows::peer, &gpu_rows::host_staged}) {
-    if (!node.missing[index_of(*row)]) opened = part.open(*row);
+    if (!node.missing[index_of(*row)]) opened = open_part(whole, layout.neighbours(), node, *row);
     if (opened.route) break;
   }
   return opened;
@@ -95,33 +89,54 @@ OpenedRoute open_on_node(RouteOpening& whole, const Layout& layout) {
 std::unique_ptr<GpuRoute> open_rail(RouteOpening& whole, const Layout& layout) {
   const int place = layout.own_place();
   if (place >= layout.rails()) return nullptr;
-  const std::vector<int> ranks = layout.rail(place);
-  Part part(whole, ranks, whole.world.rails[static_cast<std::size_t>(place)]);
-  return part.open(row_between(whole.world)).route;
+  const World& rail = whole.world.rails[static_cast<std::size_t>(place)];
+  return open_part(whole, layout.rail(place), rail, route_between_nodes(whole.world)).route;
+}
+
+// What this rank cannot do; empty: nothing. Waits that end are errors.
+template <typename Act>
+std::string reason_of(Act&& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    if (ends_a_wait(error.kind())) throw;
+    return error.what();
+  }
+  return "";
+}
+
+// Ranks that are on no rail, or whose rail is opened early, wait here for the others: a call that
+// they enqueued would wait longer than its timeout.
+std::optional<std::string> all_have_opened(RouteOpening& opening, const std::string& own) {
+  RouteOpening patient = opening;
+  patient.timeout = std::max(opening.timeout, seconds_setting("ALTORCH_BOOTSTRAP_SECONDS"));
+  return patient.first_unsupported_reason("hierarchical/rails", "to connect the nodes", own);
 }
 
 OpenedRoute open(RouteOpening& opening) {
   const Layout layout(opening.world.node_of_rank, opening.rank());
+  const bool shared = !opening.world.own_gpus();
+  const GpuSource& gpus = opening.options.gpus;
   OpenedRoute on_node = open_on_node(opening, layout);
+  HierarchicalRoute::Parts parts{.on_node = std::move(on_node.route)};
   std::unique_ptr<HierarchicalRoute> made;
-  try {
-    if (on_node.route || layout.is_alone()) {
-      const bool shared = !opening.world.own_gpus();
-      const auto& options = opening.options;
-      made = std::make_unique<HierarchicalRoute>(
-          options.gpus.open(opening.device, shared), layout, std::move(on_node.route),
-          options.marks_results ? std::make_unique<PoisonGuard>(options.gpus.open(opening.device, shared))
-                                : nullptr);
-    }
-  } catch (const Error& error) {
-    if (ends_a_wait(error.kind())) throw;
-    on_node.unsupported_reason = error.what();
-  }
-  if (auto why = first_unsupported_reason(opening.store, "hierarchical", opening.rank(), opening.size(),
-                                          opening.timeout, "to share memory on its node",
-                                          on_node.unsupported_reason))
+  std::string own = reason_of([&] {
+    if (!parts.on_node && !layout.is_alone())
+      throw Error(ErrorKind::kUnsupported,
+                  "the ranks of the node share no memory: " + on_node.unsupported_reason);
+    made = std::make_unique<HierarchicalRoute>(gpus.open(opening.device, shared), layout);
+    if (opening.options.marks_results)
+      parts.guard = std::make_unique<PoisonGuard>(gpus.open(opening.device, shared));
+  });
+  if (auto why = opening.first_unsupported_reason("hierarchical/nodes", "to share memory on its node", own))
     return {nullptr, *why};
-  made->take_rail(open_rail(opening, layout));
+  own = reason_of([&] { parts.rail = open_rail(opening, layout); });
+  if (auto why = all_have_opened(opening, own)) return {nullptr, *why};
+  constexpr char kByPeer[] = "";
+  const bool peer = !parts.on_node || parts.on_node->name() == gpu_rows::peer.name;
+  const auto captured = opening.first_unsupported_reason("hierarchical/graphs", "to compare the nodes",
+                                                         peer ? kByPeer : "another route");
+  made->take(std::move(parts), /*can_be_captured=*/!captured);
   return {std::move(made), ""};
 }
 
@@ -131,7 +146,7 @@ extern const GpuRouteRow gpu_rows::hierarchical = {
     .name = HierarchicalRoute::kName,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,
-    .unsupported_to = HierarchicalRoute::unsupported_reason,
+    .unsupported_to = unsupported_to,
     .capture_unsupported_reason = capture_unsupported_reason,
     .explain = explain,
     .open = open,

@@ -53,7 +53,8 @@ extern const GpuRouteRow gpu_rows::host_relay = {
     .fallback_for = {"host_staged", "hierarchical"},
     .unsupported_on = [](const GpuSource& gpus, int device) { return gpus.unsupported_reason(device); },
     .unsupported_among = [](const World&) { return std::optional<std::string>(); },
-    .unsupported_to = host_staged_unsupported_reason,
+    .unsupported_to = [](const Operation& operation,
+                         const World&) { return host_staged_unsupported_reason(operation); },
     .capture_unsupported_reason = [](const Operation&, const World&, std::string_view)
         -> std::optional<std::string> { return "the host takes part in it"; },
     .explain = explain,

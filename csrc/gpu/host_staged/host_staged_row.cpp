@@ -8,7 +8,6 @@
 #include "gpu/host_staged/pinned_bytes.h"
 #include "gpu/route_opening.h"
 #include "rendezvous/shared_memory.h"
-#include "rendezvous/store_allgather.h"
 
 namespace altorch {
 namespace {
@@ -71,10 +70,10 @@ OpenedRoute open(RouteOpening& opening) {
   } catch (const Error& error) {
     unsupported_reason = error.what();
   }
-  if (const auto why = first_unsupported_reason(opening.store, "host_staged", rank, size, opening.timeout,
-                                                "to share memory for its CUDA tensors", unsupported_reason)) {
+  if (const auto why = opening.first_unsupported_reason("host_staged", "to share memory for its CUDA tensors",
+                                                        unsupported_reason)) {
     log(LogLevel::kWarning, "CUDA tensors of group '" + opening.communicator.name() +
-                                "' go the slower way by host_relay: " + *why);
+                                "' go a slower way than by host_staged: " + *why);
     return {nullptr, *why};
   }
   return {
@@ -91,7 +90,8 @@ extern const GpuRouteRow gpu_rows::host_staged = {
     .in_rank_order = true,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,
-    .unsupported_to = kernel_route_unsupported_reason,
+    .unsupported_to = [](const Operation& operation,
+                         const World&) { return kernel_route_unsupported_reason(operation); },
     .capture_unsupported_reason = capture_unsupported_reason,
     .pair_bytes = pair_bytes,
     .protocols = [] { return names_of(staged_protocols()); },

@@ -36,6 +36,7 @@ class PeerRoute : public GpuRoute {
   bool does_norm_of(const Operation& operation) const override {
     return protocol_for(operation).id == PeerProtocolId::kNorm;
   }
+  const std::uint32_t* abort_flag() const override { return &note().aborted; }
   LlExchanges* ll_exchanges() override { return &ll_; }
   std::optional<Error> failure() override;
   void abort(const std::string& why) override { note().write(why); }

@@ -6,7 +6,6 @@
 #include "gpu/peer/peer.h"
 #include "gpu/route_opening.h"
 #include "rendezvous/shared_memory.h"
-#include "rendezvous/store_allgather.h"
 
 namespace altorch {
 namespace {
@@ -59,8 +58,7 @@ OpenedRoute open(RouteOpening& opening) {
     }
   };
   const auto any_unsupported_reason = [&](const std::string& key) {
-    return first_unsupported_reason(opening.store, key, rank, size, opening.timeout,
-                                    "to share memory of its GPU", unsupported_reason);
+    return opening.first_unsupported_reason(key, "to share memory of its GPU", unsupported_reason);
   };
   attempt([&] { exported = device->export_memory(layout.bytes()); });
   if (auto why = any_unsupported_reason("peer/exported")) return {nullptr, *why};
@@ -94,7 +92,8 @@ extern const GpuRouteRow gpu_rows::peer = {
     .sums_in_8_bits = true,
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,
-    .unsupported_to = kernel_route_unsupported_reason,
+    .unsupported_to = [](const Operation& operation,
+                         const World&) { return kernel_route_unsupported_reason(operation); },
     .pair_bytes = [](int ranks) { return PeerLayout::pair_bytes_among(ranks); },
     .protocols = [] { return names_of(peer_protocols()); },
     .explain = explain,

@@ -466,6 +466,7 @@ void FakeDevice::poison(const PoisonJob& job, Stream stream) {
   launch(
       [job] {
         if (!kernels::is_set(job.aborted)) return;
+        while (job.released && !kernels::is_set(job.released)) pause_of_fake();
         for (int block = 0; block < kBlocks; ++block)
           FakeBlock::run([&] { kernels::overwrite(job, block, kBlocks); });
       },

@@ -93,43 +93,84 @@ TEST(Hierarchical, EachNodeHasItsOwnWay) {
   expect_route(places, "host_relay");
 }
 
-TEST(Hierarchical, AMeanIsTheSumDivided) {
+TEST(Hierarchical, AMeanIsScaledBeforeItIsSummed) {
   const RouteSetting setting("cuda=hierarchical");
-  for (const auto& nodes : {kTwoAndTwo, kTwoAndOne}) {
-    GpuWorld world(on_nodes(nodes, /*has_nccl=*/true));
+  GpuWorld world(on_nodes({0, 0, 1, 1, 1}, /*has_nccl=*/true));
+  world.run([&](GpuRank& me) {
+    for (const std::int64_t count : {kSmall, kLarge}) {
+      const auto input = numbers(count, me.rank);
+      std::vector<float> output(input.size());
+      Operation mean = operation_of(OpKind::kAllReduce, input.data(), output.data(), count);
+      mean.op = ReduceOp::kAvg;
+      EXPECT_EQ(me.call(mean), "hierarchical");
+      me.finish();
+      EXPECT_EQ(input, numbers(count, me.rank));
+      const auto total = sum(count, me.size);
+      for (std::size_t i = 0; i < total.size(); ++i)
+        ASSERT_NEAR(output[i], total[i] / static_cast<float>(me.size), 1e-3f);
+    }
+  });
+}
+
+// Of each type and reduction that NCCL lacks, and that would be rounded twice.
+TEST(Hierarchical, WhatItCannotCarryGoesAnotherWay) {
+  const RouteSetting setting("cuda=hierarchical");
+  struct Case {
+    ReduceOp op;
+    DType dtype;
+    const char *by_nccl, *by_relay;  // the route, by what its rails are
+  };
+  const Case cases[] = {
+      {ReduceOp::kSum, DType::kInt64, "hierarchical", "hierarchical"},
+      {ReduceOp::kMax, DType::kBFloat16, "hierarchical", "hierarchical"},
+      {ReduceOp::kAvg, DType::kFloat16, "hierarchical", "hierarchical"},
+      {ReduceOp::kSum, DType::kInt16, "host_relay", "hierarchical"},
+      {ReduceOp::kBand, DType::kInt32, "host_relay", "hierarchical"},
+      {ReduceOp::kExactSum, DType::kFloat32, "host_relay", "host_relay"},
+      {ReduceOp::kAvg, DType::kInt32, "nccl", "host_relay"},
+  };
+  for (const bool has_nccl : {true, false}) {
+    GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
     world.run([&](GpuRank& me) {
-      for (const std::int64_t count : {kSmall, kLarge}) {
-        const auto input = numbers(count, me.rank);
-        std::vector<float> output(input.size());
-        Operation mean = operation_of(OpKind::kAllReduce, input.data(), output.data(), count);
-        mean.op = ReduceOp::kAvg;
-        EXPECT_EQ(me.call(mean), "hierarchical");
+      for (const Case& each : cases) {
+        std::vector<double> zeros(kSmall);
+        Operation operation = operation_of(OpKind::kAllReduce, zeros.data(), zeros.data(), kSmall);
+        operation.op = each.op;
+        operation.dtype = each.dtype;
+        EXPECT_EQ(me.call(operation), has_nccl ? each.by_nccl : each.by_relay)
+            << name_of(each.op) << " of " << name_of(each.dtype);
         me.finish();
-        EXPECT_EQ(input, numbers(count, me.rank));
-        const auto total = sum(count, me.size);
-        for (std::size_t i = 0; i < total.size(); ++i)
-          ASSERT_FLOAT_EQ(output[i], total[i] / static_cast<float>(me.size));
       }
     });
   }
+  std::vector<GpuPeerInfo> peers(3);
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    peers[rank].gpu = std::to_string(rank);
+    peers[rank].node = rank < 2 ? "a" : "b";
+  }
+  const World uneven = World::of(peers);
+  Operation mean = operation_of(OpKind::kAllReduce, nullptr, nullptr, kSmall);
+  EXPECT_EQ(HierarchicalRoute::unsupported_reason(mean, uneven), std::nullopt);
+  mean.op = ReduceOp::kAvg;
+  EXPECT_EQ(HierarchicalRoute::unsupported_reason(mean, uneven),
+            "it scales on the nodes, and a rank is alone on one");
 }
 
-TEST(Hierarchical, WhatWouldBeRoundedTwiceGoesAnotherWay) {
-  Operation operation = operation_of(OpKind::kAllReduce, nullptr, nullptr, kSmall);
-  EXPECT_EQ(HierarchicalRoute::unsupported_reason(operation), std::nullopt);
-  const auto refused = [&](ReduceOp op, DType dtype) {
-    operation.op = op;
-    operation.dtype = dtype;
-    return HierarchicalRoute::unsupported_reason(operation).has_value();
-  };
-  EXPECT_TRUE(refused(ReduceOp::kExactSum, DType::kFloat32));
-  EXPECT_TRUE(refused(ReduceOp::kSum, DType::kFloat8E5M2));
-  EXPECT_TRUE(refused(ReduceOp::kPremulSum, DType::kFloat32));
-  EXPECT_TRUE(refused(ReduceOp::kAvg, DType::kInt32));
-  EXPECT_FALSE(refused(ReduceOp::kAvg, DType::kBFloat16));
-  operation.kind = OpKind::kAllGather;
-  operation.dtype = DType::kFloat8E5M2;
-  EXPECT_EQ(HierarchicalRoute::unsupported_reason(operation), std::nullopt);
+// Without MPS: kernels of NCCL would wait for each other.
+TEST(Hierarchical, BetweenSharedGpusTheHostCarries) {
+  const RouteSetting setting("cuda=hierarchical");
+  auto places = on_nodes({0, 1, 0, 1}, /*has_nccl=*/true);
+  for (std::size_t rank = 0; rank < places.size(); ++rank) places[rank].gpu = places[rank].node;
+  GpuWorld world(places);
+  world.run([&](GpuRank& me) { EXPECT_EQ(route_of(me, kLarge), "hierarchical"); });
+  EXPECT_EQ(world.nccl().calls("ncclCommInitRankConfig"), 0);
+}
+
+TEST(Hierarchical, OnOneNodeTheSettingAsksForNothing) {
+  auto places = on_nodes({0, 0}, /*has_nccl=*/false);
+  expect_route(places, "peer");
+  const RouteSetting setting("cuda=hierarchical");
+  expect_route(places, "peer");
 }
 
 // More than the memory beside it holds at once; ranks of a node do not follow one another.
@@ -150,22 +191,30 @@ TEST(Hierarchical, LongBlocksGoInParts) {
   });
 }
 
-TEST(Hierarchical, GoesIntoAGraphWhereNoHostTakesPart) {
-  const RouteSetting setting("cuda=hierarchical");
-  for (const bool has_nccl : {true, false}) {
-    GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
+// Not by the host, nor by host_staged, whose flags differ from replay to replay.
+TEST(Hierarchical, GoesIntoAGraphByPeerAndNccl) {
+  const RouteSetting setting("all_reduce=hierarchical");
+  auto without_nccl = on_nodes(kTwoAndTwo, false), without_peer = on_nodes(kTwoAndTwo, true);
+  without_peer[1].cannot_map = "GPU 1 cannot reach the memory of the other GPU";  // found out late
+  for (const auto& places : {on_nodes(kTwoAndTwo, true), without_nccl, without_peer}) {
+    GpuWorld world(places);
     const auto errors = world.try_to([&](GpuRank& me) {
       auto x = numbers(kLarge, me.rank);
       const Operation call = all_reduce_of(x);
       EXPECT_EQ(route_of(me, kLarge), "hierarchical");
+      // What stands in for it is opened before the graph is captured.
+      EXPECT_EQ(me.call(operation_of(OpKind::kBroadcast, nullptr, x.data(), 1)),
+                places[0].has_nccl ? "nccl" : "hierarchical");
+      me.finish();
+      std::ranges::copy(numbers(kLarge, me.rank), x.begin());
       GpuRoute& route = me.routes.choose({&call, 1}, /*capturing=*/true);
+      EXPECT_STREQ(route.name(), places[1].cannot_map.empty() ? "hierarchical" : "nccl");
       me.routes.enqueue(route, {&call, 1}, me.stream);
       me.finish();
       EXPECT_EQ(x, sum(kLarge, me.size));
     });
     for (const std::string& error : errors)
-      EXPECT_EQ(error.empty() ? "" : error.substr(0, error.find(':')), has_nccl ? "" : "unsupported")
-          << error;
+      EXPECT_EQ(error.substr(0, error.find(':')), places[0].has_nccl ? "" : "unsupported") << error;
   }
 }
 
@@ -190,6 +239,43 @@ TEST(Hierarchical, AnAbortMarksAllOfTheResult) {
           }
           ++over;
           for (int i = 0; i < 30'000 && over < me.size; ++i) std::this_thread::sleep_for(1ms);
+        },
+        /*aborts=*/true);
+    EXPECT_EQ(errors, all_good(4));
+  }
+}
+
+// Rank 1 aborts first, so the kernel in which rank 0 waits for it ends. Rank 0 must not take what
+// that leaves for data, and send it to the other node.
+TEST(Hierarchical, WhatIsAbortedDoesNotLeaveItsNode) {
+  const RouteSetting setting("cuda=hierarchical");
+  for (const bool has_nccl : {true, false}) {
+    GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
+    std::atomic<int> called{0};
+    const auto wait_for = [&](int calls) {
+      for (int i = 0; i < 30'000 && called < calls; ++i) std::this_thread::sleep_for(1ms);
+    };
+    const auto errors = world.try_to(
+        [&](GpuRank& me) {
+          EXPECT_EQ(route_of(me, kLarge), "hierarchical");
+          std::vector<float> x(kFewest, static_cast<float>(me.rank));
+          Operation most = all_reduce_of(x);
+          most.op = ReduceOp::kMax;
+          if (me.rank != 1) me.call(most);
+          ++called;
+          wait_for(4);
+          if (me.rank == 1) me.routes.abort("aborted by the test");
+          std::this_thread::sleep_for(200ms);
+          if (me.rank >= 2) {  // at most the maximum of its node
+            for (const float value : x) EXPECT_TRUE(value == 2.0f || value == 3.0f) << value;
+          }
+          ++called;
+          wait_for(8);
+          me.routes.abort("aborted by the test");
+          me.finish();
+          if (me.rank == 0) {
+            for (const float value : x) EXPECT_TRUE(std::isnan(value));
+          }
         },
         /*aborts=*/true);
     EXPECT_EQ(errors, all_good(4));
