@@ -88,7 +88,8 @@ def _node_environment(node: int, nodes: int) -> dict[str, str]:
         "ALTORCH_NODE": str(node),
         "MPIR_CVAR_NUM_CLIQUES": str(nodes),
         "MPIR_CVAR_CLIQUES_BY_BLOCK": "1",
-        "UCX_TLS": "tcp,self",
+        "MPIR_CVAR_CH4_NETMOD": "ofi",
+        "FI_PROVIDER": "tcp",
     }
 
 

@@ -57,7 +57,8 @@ bool has_plan(const Call& call, const Layout& layout) {
 }
 
 std::int64_t longest_part(const Call& call, const Layout& layout, std::int64_t bytes) {
-  if (call.kind == OpKind::kAllGather && layout.is_contiguous() && !all_gather_takes_rails(call, layout))
+  if (call.kind == OpKind::kAllGather && (all_gather_goes_by_nodes(call, layout) ||
+                                          (layout.is_contiguous() && !all_gather_takes_rails(call, layout))))
     return std::max<std::int64_t>(1, longest_block(call));
   const std::int64_t blocks = has_blocks(call.kind) ? layout.size() : 1;
   return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(size_of(call.dtype)) / blocks);

@@ -60,6 +60,8 @@ class Planner {
 // From so many bytes of a vector, or of all blocks, all rails use the network: that is worth two
 // more waits within the node.
 constexpr std::int64_t kRails = 64 << 10;
+// From so many bytes of the blocks of a node, a call for each node costs less than moves.
+constexpr std::int64_t kByNodes = 1 << 20;
 
 // vectors.cpp
 void barrier(Planner& plan);
@@ -67,6 +69,7 @@ void all_reduce(Planner& plan);
 void reduce(Planner& plan);
 void broadcast(Planner& plan);
 // blocks.cpp
+bool all_gather_goes_by_nodes(const Call& call, const Layout& layout);
 bool all_gather_takes_rails(const Call& call, const Layout& layout);
 void all_gather(Planner& plan);
 void reduce_scatter(Planner& plan);
