@@ -92,7 +92,7 @@ TEST(ShapeOfRoutes, HierarchicalFollowsIt) {
   for (const std::vector<int>& nodes :
        std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 1}, {0, 1, 0, 0, 1, 0}}) {
     for (const auto& places : {on_nodes(nodes), without_nccl(on_nodes(nodes))})
-      hold_gpus(places, "hierarchical", 8 * kMost, /*scans=*/false, kCases / 2);
+      hold_gpus(places, "hierarchical", 8 * kMost, /*scans=*/false, kCases / 4);
   }
 }
 TEST(ShapeOfRoutes, AloneFollowsIt) { hold_gpus(own_gpus(1), "", kMost, /*scans=*/true); }
