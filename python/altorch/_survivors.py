@@ -119,8 +119,10 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
         if device not in new._device_types:  # torch registers one
             new._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, made)
     # torch connects to the store once more, so the rank that hosts it must not end before all have.
+    options = c10d.BarrierOptions()
+    options.timeout = patience
     with suppress(dist.DistBackendError):  # a rank was lost since: the next call says so
-        made.barrier().wait()
+        made.barrier(options).wait()
     return new
 
 
