@@ -52,6 +52,9 @@ class GpuRoute {
   // Whether memory of the GPU is in it, known or not.
   virtual bool takes_gpu_memory() const { return true; }
 
+  // Called before the route is left to graphs that outlive the group: nothing aborts it any more.
+  virtual void leave_to_graphs() {}
+
   // What went wrong since, if anything did. Any thread.
   virtual std::optional<Error> failure() = 0;
   // Ends everything in flight, on this rank only, so that streams go on. Idempotent. Any thread.

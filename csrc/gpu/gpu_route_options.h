@@ -22,6 +22,9 @@ struct GpuRouteOptions {
   std::unique_ptr<nccl::NcclComm> nccl_communicator;
   // Told of NCCL's communicator when there is one, and (false) before it ends.
   std::function<void(nccl::Comm, bool exists)> publish_nccl;
+  // Called when a call of host_relay has failed, before its streams go on. Any thread; it must not
+  // wait. May be empty.
+  std::function<void(const std::string& why)> on_relay_failure;
   // Called before a route is opened, which holds the host up until all ranks have come.
   std::function<void()> before_opening;
   GpuSource gpus = cuda_gpus();

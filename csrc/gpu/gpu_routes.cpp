@@ -114,8 +114,9 @@ std::optional<std::string> GpuRoutes::mark_results() {
 // that its graphs do not outlive, stay for the life of the process.
 GpuRoutes::~GpuRoutes() {
   for (auto& route : routes_) {
-    if (route && (outlived_ || (in_graphs_ && !route->outlived_by_graphs())))
-      leak_intentionally(std::make_unique<std::shared_ptr<GpuRoute>>(std::move(route)));
+    if (!route || !(outlived_ || (in_graphs_ && !route->outlived_by_graphs()))) continue;
+    route->leave_to_graphs();
+    leak_intentionally(std::make_unique<std::shared_ptr<GpuRoute>>(std::move(route)));
   }
   if ((outlived_ || in_graphs_) && guard_)
     leak_intentionally(std::make_unique<std::shared_ptr<PoisonGuard>>(std::move(guard_)));
@@ -199,11 +200,21 @@ GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   // NCCL and MPI wait without end for a missing rank. So no rank begins before all ranks are there.
   WatchdogStore checked(communicator_, operation);
   // Keys are used once.
-  PrefixView store(checked, suspensions_ == 0 ? "" : "resumed/" + std::to_string(suspensions_) + "/");
+  const std::string prefix = suspensions_ == 0 ? "" : "resumed/" + std::to_string(suspensions_) + "/";
+  PrefixView store(checked, prefix);
   store_allgather(store, "route/" + std::string(row.name), communicator_.rank(), communicator_.size(),
                   timeout_, kWithCudaTensor);
-  RouteOpening opening{communicator_, all_ranks(), store,  operation, device_,
-                       timeout_,      world_,      rules_, options_,  kernels_unsupported_reason_.empty()};
+  RouteOpening opening{communicator_,
+                       all_ranks(),
+                       store,
+                       prefix,
+                       operation,
+                       device_,
+                       timeout_,
+                       world_,
+                       rules_,
+                       options_,
+                       kernels_unsupported_reason_.empty()};
   OpenedRoute opened = row.open(opening);
   if (!opened.route) world_.missing[place] = opened.unsupported_reason;
   if (opened.route && row.guarded) make_guard();

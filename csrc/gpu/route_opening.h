@@ -22,6 +22,7 @@ struct RouteOpening {
   Communicator& communicator;  // of the whole group
   std::vector<int> ranks;      // those that open it, ascending
   KeyValueStore& store;        // keys of these ranks; checks the group's ranks while this rank waits
+  std::string prefix;          // of these keys in the group's store
   const Operation& first;
   int device;
   std::chrono::milliseconds timeout;

@@ -123,9 +123,11 @@ std::shared_ptr<Task> CollectiveQueue::head(bool& left, std::optional<Error>& er
     task = queue_.front();
   }
   if (head_running_) return task;
+  // First: a gate that opens because the group closes must not let the call begin.
+  const bool is_open = task->gate.open();
   if (group_.is_closing()) {
     error = group_.closed();
-  } else if (!task->gate.open()) {
+  } else if (!is_open) {
     return nullptr;
   }
   // What waits for a GPU has its time from there on.

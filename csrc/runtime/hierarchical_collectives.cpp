@@ -18,7 +18,7 @@ using hierarchical::Stage;
 
 namespace {
 
-// A longer vector, and blocks that need as much memory, are carried in parts.
+// A longer vector, and blocks that need more memory, are carried in parts where the plan allows it.
 constexpr std::int64_t kPart = 8 << 20;
 
 // Between so many members.

@@ -112,13 +112,16 @@ bool PointToPoint::drive(Clock::time_point now, Driven& found) {
 
 bool PointToPoint::drive_gated(std::deque<std::shared_ptr<Task>>& gated, Driven& found) {
   while (true) {
-    const bool closing = group_.is_closing();
+    bool closing = false;
     std::shared_ptr<Task> task;
     {
       const std::lock_guard lock(mutex_);
       if (gated.empty()) return false;
       task = gated.front();
-      if (!closing && !task->gate.open()) {
+      // First: a gate that opens because the group closes must not let the message go.
+      const bool is_open = task->gate.open();
+      closing = group_.is_closing();
+      if (!closing && !is_open) {
         found.pends();
         return true;
       }

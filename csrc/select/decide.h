@@ -33,8 +33,8 @@ Route decide(const Operation& operation, const World& world, const Rules& rules)
 // Applies only the rows that name algorithms, and neither ALTORCH_ROUTE nor ALTORCH_TUNED.
 Route decide_among_algorithms(const Operation& operation, int ranks);
 
-// The route of CUDA tensors that ALTORCH_ROUTE asks for, or an empty view. Of ranks on one node it
-// asks for no `hierarchical`.
+// The route of CUDA tensors that ALTORCH_ROUTE asks for, or an empty view. It asks for no
+// `hierarchical` where all ranks are on one node, or each on its own.
 std::string_view asked_gpu_route(const Rules& rules, std::span<const Operation> operations,
                                  const World& world);
 

@@ -114,13 +114,18 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
         )
     if store is not None:
         c10d._world.pg_map[old] = (c10d._world.pg_map[old][0], store)
-    new = _finalized(old, excluded, made, patience)
-    for device in devices:
-        if device not in new._device_types:  # torch registers one
-            new._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, made)
+    try:
+        new = _finalized(old, excluded, made, patience)
+        for device in devices:
+            if device not in new._device_types:  # torch registers one
+                new._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, made)
+    except BaseException:
+        _backend.abandon(made)
+        raise
     # torch connects to the store once more, so the rank that hosts it must not end before all have.
+    # Ranks come here up to two waits apart.
     options = c10d.BarrierOptions()
-    options.timeout = patience
+    options.timeout = 3 * patience
     with suppress(dist.DistBackendError):  # a rank was lost since: the next call says so
         made.barrier(options).wait()
     return new
@@ -152,7 +157,6 @@ def _finalized(old: ProcessGroup, excluded: list[int], made: Any, patience: time
             made,
         )
     except (dist.DistNetworkError, dist.DistStoreError) as error:
-        _backend.abandon(made)
         raise dist.DistBackendError(
             f"altorch.survivors: group '{made.membership.name}': the job's store has gone while the group was made: "
             f"{str(error).splitlines()[0]}; start the job again"

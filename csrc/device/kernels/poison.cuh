@@ -22,12 +22,12 @@ AL_DEVICE void overwrite(const PoisonJob& job, i64 block, i64 blocks) {
 #ifdef __CUDACC__
 // Only one thread of a block reads the word, because it may lie on the host.
 AL_DEVICE void run_poison_aborted(const PoisonJob& job) {
-  AL_LAUNCH_DEPENDENTS();
   __shared__ bool aborted;
   if (threadIdx.x == 0) {
     aborted = is_set(job.aborted);
     while (aborted && job.released && !is_set(job.released)) AL_PAUSE();
   }
+  AL_LAUNCH_DEPENDENTS();
   __syncthreads();
   if (aborted) overwrite(job, blockIdx.x, gridDim.x);
 }

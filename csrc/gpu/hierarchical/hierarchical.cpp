@@ -21,7 +21,7 @@ bool is_scaled(const Call& call) {
   return call.reduces() && (call.op == ReduceOp::kAvg || call.op == ReduceOp::kPremulSum);
 }
 
-// Plans for these reserve nothing.
+// Whether a plan for `kind` reserves memory beside the buffers.
 bool reserves(OpKind kind) { return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter; }
 
 }  // namespace
@@ -148,9 +148,9 @@ void HierarchicalRoute::enqueue_on_rail(const Stage& stage, const Operation& par
 
 GpuRoute::Held HierarchicalRoute::holds() {
   Held all{.on_gpu = kScratch};
-  for (const auto* part : {&parts_.on_node, &parts_.rail}) {
-    if (!*part) continue;
-    const Held more = (*part)->holds();
+  for (GpuRoute* part : {parts_.on_node.get(), parts_.rail.get()}) {
+    if (!part) continue;
+    const Held more = part->holds();
     all.on_gpu += more.on_gpu;
     all.persistent += more.persistent;
     all.on_host += more.on_host;
@@ -159,19 +159,23 @@ GpuRoute::Held HierarchicalRoute::holds() {
 }
 
 std::optional<Error> HierarchicalRoute::failure() {
-  for (const auto* part : {&parts_.on_node, &parts_.rail}) {
-    if (!*part) continue;
-    if (auto error = (*part)->failure()) return error;
+  for (GpuRoute* part : {parts_.on_node.get(), parts_.rail.get()}) {
+    if (!part) continue;
+    if (auto error = part->failure()) return error;
   }
   return std::nullopt;
 }
 
-// The rail before what holds the stream in front of it.
+// The node first: its other ranks must hold their streams before this one passes on what the guard
+// marks. `released` last: a held stream runs on into the rail's kernel.
 void HierarchicalRoute::abort(const std::string& why) {
+  if (parts_.on_node) parts_.on_node->abort(why);
   if (parts_.guard) parts_.guard->raise();
   if (parts_.rail) parts_.rail->abort(why);
-  reinterpret_cast<Flag*>(released_.get())->raise(1);
-  if (parts_.on_node) parts_.on_node->abort(why);
+  leave_to_graphs();
 }
+
+// Nothing aborts a graph that is replayed after the end of the group, so nothing may hold it up.
+void HierarchicalRoute::leave_to_graphs() { reinterpret_cast<Flag*>(released_.get())->raise(1); }
 
 }  // namespace altorch

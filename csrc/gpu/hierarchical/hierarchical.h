@@ -7,7 +7,8 @@
 // A rank that aborts ends the kernels of its whole node, which leave poison in place of results.
 // Poison must not be sent to another node, where it would be added as if it were data. So a kernel
 // before each stage between nodes holds the stream once the node is aborted, until this rank itself
-// has aborted its rail.
+// has aborted its rail. That keeps poison off networks; an aborted kernel of NCCL may still send it
+// to GPUs that NCCL reaches without one (ALTORCH_NODE on one machine, NVLink between machines).
 //
 // Thread rules: those of GpuRoute.
 #pragma once
@@ -25,9 +26,12 @@ namespace altorch {
 class HierarchicalRoute : public GpuRoute {
  public:
   struct Parts {
-    std::unique_ptr<GpuRoute> on_node = nullptr;   // among the ranks of this node; null: there is no other
-    std::unique_ptr<GpuRoute> rail = nullptr;      // among the ranks of this rank's rail; null: it is on none
-    std::unique_ptr<PoisonGuard> guard = nullptr;  // marks what is aborted along the rail; null: nothing does
+    // Among the ranks of this node; null: this rank is alone on it.
+    std::shared_ptr<GpuRoute> on_node = nullptr;
+    // Among the ranks of this rank's rail; null: this rank is beyond the rails.
+    std::unique_ptr<GpuRoute> rail = nullptr;
+    // Poisons the results of an aborted call of the rail; null: on_error asks for none.
+    std::unique_ptr<PoisonGuard> guard = nullptr;
   };
 
   // Throws Error(kUnsupported) if the GPU or the host has no memory left.
@@ -43,6 +47,7 @@ class HierarchicalRoute : public GpuRoute {
   Held holds() override;
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
+  void leave_to_graphs() override;
 
   // Why no plan carries it in this group, as a clause, or nothing. The same on every rank.
   static std::optional<std::string> unsupported_reason(const Operation& operation, const World& world);

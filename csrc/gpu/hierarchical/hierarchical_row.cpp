@@ -5,13 +5,15 @@
 #include "gpu/nccl/nccl_comm.h"
 #include "gpu/route_opening.h"
 #include "rendezvous/store_view.h"
+#include "runtime/watchdog_store.h"
 
 namespace altorch {
 namespace {
 
 using hierarchical::Layout;
 
-// By what the ranks of one node exchange; `node`: their World. Null: by nothing.
+// The route among the ranks of one node, or null if none is supported. `node`: what these ranks
+// know of each other.
 const GpuRouteRow* route_on_node(const World& node) {
   for (const GpuRouteRow* row : {&gpu_rows::peer, &gpu_rows::host_staged})
     if (!node.missing[index_of(*row)]) return row;
@@ -60,18 +62,20 @@ ExplainedProtocol explain(const Operation& asked, const World& world, std::strin
               ", between nodes by " + std::string(route_between_nodes(world).name) + "\n"};
 }
 
-// Opens a route of some of the ranks.
+// Opens a route of some of the ranks. `on_relay_failure`: see GpuRouteOptions.
 OpenedRoute open_part(RouteOpening& whole, const std::vector<int>& ranks, const World& world,
-                      const GpuRouteRow& row) {
+                      const GpuRouteRow& row, std::function<void(const std::string&)> on_relay_failure = {}) {
   GpuRouteOptions options;  // without what is the whole group's: its NCCL communicator
   options.make_carrier = whole.options.make_carrier;
   options.nccl = whole.options.nccl;
   options.marks_results = whole.options.marks_results;
   options.gpus = whole.options.gpus;
-  PrefixView store(whole.store,
-                   "hierarchical/" + std::to_string(ranks.front()) + "/" + std::string(row.name) + "/");
-  RouteOpening opening{whole.communicator, ranks, store,       whole.first, whole.device,
-                       whole.timeout,      world, whole.rules, options,     whole.has_kernels};
+  options.on_relay_failure = std::move(on_relay_failure);
+  const std::string own = "hierarchical/" + std::to_string(ranks.front()) + "/" + std::string(row.name) + "/";
+  PrefixView store(whole.store, own);
+  RouteOpening opening{whole.communicator, ranks,         store, whole.prefix + own, whole.first,
+                       whole.device,       whole.timeout, world, whole.rules,        options,
+                       whole.has_kernels};
   return row.open(opening);
 }
 
@@ -86,16 +90,22 @@ OpenedRoute open_on_node(RouteOpening& whole, const Layout& layout) {
   return opened;
 }
 
-std::unique_ptr<GpuRoute> open_rail(RouteOpening& whole, const Layout& layout) {
+// What fails along the rail is known on the node before any stream goes on with poison.
+std::unique_ptr<GpuRoute> open_rail(RouteOpening& whole, const Layout& layout,
+                                    const std::weak_ptr<GpuRoute>& on_node) {
   const int place = layout.own_place();
   if (place >= layout.rails()) return nullptr;
   const World& rail = whole.world.rails[static_cast<std::size_t>(place)];
-  return open_part(whole, layout.rail(place), rail, route_between_nodes(whole.world)).route;
+  const auto abort_node = [on_node](const std::string& why) {
+    if (const auto route = on_node.lock()) route->abort(why);
+  };
+  return open_part(whole, layout.rail(place), rail, route_between_nodes(whole.world), abort_node).route;
 }
 
-// What this rank cannot do; empty: nothing. Waits that end are errors.
+// Runs `act`. Returns why it failed, or an empty string. Rethrows an error that ended a wait for
+// other ranks.
 template <typename Act>
-std::string reason_of(Act&& act) {
+std::string failure_of(Act&& act) {
   try {
     act();
   } catch (const Error& error) {
@@ -105,11 +115,23 @@ std::string reason_of(Act&& act) {
   return "";
 }
 
-// Ranks that are on no rail, or whose rail is opened early, wait here for the others: a call that
-// they enqueued would wait longer than its timeout.
-std::optional<std::string> all_have_opened(RouteOpening& opening, const std::string& own) {
-  RouteOpening patient = opening;
-  patient.timeout = std::max(opening.timeout, seconds_setting("ALTORCH_BOOTSTRAP_SECONDS"));
+// Waits until every rank has opened its rail; why one could not, or nothing. Without this wait a
+// rank beyond the rails could enqueue a call that times out while NCCL still connects.
+std::optional<std::string> wait_for_rails(const RouteOpening& opening, const std::string& own) {
+  const auto patience = seconds_setting("ALTORCH_BOOTSTRAP_SECONDS");
+  WatchdogStore checked(opening.communicator, opening.first, patience);
+  PrefixView store(checked, opening.prefix);
+  const RouteOpening patient{opening.communicator,
+                             opening.ranks,
+                             store,
+                             opening.prefix,
+                             opening.first,
+                             opening.device,
+                             std::max(opening.timeout, patience),
+                             opening.world,
+                             opening.rules,
+                             opening.options,
+                             opening.has_kernels};
   return patient.first_unsupported_reason("hierarchical/rails", "to connect the nodes", own);
 }
 
@@ -117,26 +139,27 @@ OpenedRoute open(RouteOpening& opening) {
   const Layout layout(opening.world.node_of_rank, opening.rank());
   const bool shared = !opening.world.own_gpus();
   const GpuSource& gpus = opening.options.gpus;
-  OpenedRoute on_node = open_on_node(opening, layout);
-  HierarchicalRoute::Parts parts{.on_node = std::move(on_node.route)};
+  HierarchicalRoute::Parts parts;
   std::unique_ptr<HierarchicalRoute> made;
-  std::string own = reason_of([&] {
-    if (!parts.on_node && !layout.is_alone())
+  std::string own = failure_of([&] {
+    OpenedRoute on_node = open_on_node(opening, layout);
+    if (!on_node.route && !layout.is_alone())
       throw Error(ErrorKind::kUnsupported,
                   "the ranks of the node share no memory: " + on_node.unsupported_reason);
+    parts.on_node = std::move(on_node.route);
     made = std::make_unique<HierarchicalRoute>(gpus.open(opening.device, shared), layout);
     if (opening.options.marks_results)
       parts.guard = std::make_unique<PoisonGuard>(gpus.open(opening.device, shared));
   });
   if (auto why = opening.first_unsupported_reason("hierarchical/nodes", "to share memory on its node", own))
     return {nullptr, *why};
-  own = reason_of([&] { parts.rail = open_rail(opening, layout); });
-  if (auto why = all_have_opened(opening, own)) return {nullptr, *why};
-  constexpr char kByPeer[] = "";
-  const bool peer = !parts.on_node || parts.on_node->name() == gpu_rows::peer.name;
-  const auto captured = opening.first_unsupported_reason("hierarchical/graphs", "to compare the nodes",
-                                                         peer ? kByPeer : "another route");
-  made->take(std::move(parts), /*can_be_captured=*/!captured);
+  own = failure_of([&] { parts.rail = open_rail(opening, layout, parts.on_node); });
+  if (auto why = wait_for_rails(opening, own)) return {nullptr, *why};
+  constexpr char kCanBeCaptured[] = "";
+  const bool by_peer = !parts.on_node || parts.on_node->name() == gpu_rows::peer.name;
+  const auto unsupported_reason = opening.first_unsupported_reason(
+      "hierarchical/graphs", "to agree whether graphs can hold it", by_peer ? kCanBeCaptured : "no peer");
+  made->take(std::move(parts), /*can_be_captured=*/!unsupported_reason);
   return {std::move(made), ""};
 }
 

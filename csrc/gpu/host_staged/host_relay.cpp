@@ -71,6 +71,7 @@ HostRelay::HostRelay(std::unique_ptr<Device> device, std::shared_ptr<Communicato
       up_(pool_.up, pool_.slot_bytes, options.slots),
       sides_(*device_, 2) {
   outcome_->aborted = {pool_.down, pool_.down.get() + Ring::bytes(pool_.slot_bytes, options.slots)};
+  outcome_->on_failure = options.on_failure;
   if (marks_) device_->prepare_poison();
 }
 
@@ -127,6 +128,7 @@ std::shared_ptr<Task> HostRelay::task_of(const Operation& operation, const Gate&
     if (!done.error) {
       results.succeed();
     } else {
+      if (outcome->on_failure) outcome->on_failure(done.error->what());
       results.abort();
       const std::lock_guard lock(outcome->mutex);
       if (!outcome->failure) outcome->failure = done.error;

@@ -33,6 +33,7 @@ struct HostRelayOptions {
   std::chrono::milliseconds timeout{0};  // of the allgather through the store
   bool marks = true;                     // large results of aborted calls, which needs kernels
   KeyValueStore* store = nullptr;        // null: the carrier's
+  std::function<void(const std::string& why)> on_failure = {};  // GpuRouteOptions::on_relay_failure
 };
 
 class HostRelay : public GpuRoute {
@@ -62,7 +63,8 @@ class HostRelay : public GpuRoute {
   // What tasks in flight need. They share it with this route, and may outlive the route.
   struct Outcome {
     std::atomic<int> pending{0};  // tasks
-    std::mutex mutex;             // guards failure
+    std::function<void(const std::string& why)> on_failure;
+    std::mutex mutex;  // guards failure
     std::optional<Error> failure;
     PinnedMemory aborted;  // abort flag, set before the streams of a failed task go on
   };

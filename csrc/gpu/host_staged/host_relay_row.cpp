@@ -38,7 +38,8 @@ OpenedRoute open(RouteOpening& opening) {
   const HostRelayOptions options{.pinned_bytes = pinned_bytes(),
                                  .timeout = opening.timeout,
                                  .marks = opening.has_kernels,
-                                 .store = &opening.store};
+                                 .store = &opening.store,
+                                 .on_failure = opening.options.on_relay_failure};
   auto device = opening.options.gpus.open(opening.device, !opening.world.own_gpus());
   return {
       std::make_unique<HostRelay>(std::move(device), opening.options.make_carrier(opening.ranks), options),

@@ -51,8 +51,8 @@ class HostStaged : public GpuRoute {
              std::uint64_t counted = 0, Rules rules = Rules());
   static std::size_t scratch_bytes(const BoardLayout& layout);
 
-  // Null if a kernel cannot wait for another rank's kernel.
   const std::uint32_t* abort_flag() const override { return board_.abort_flag(); }
+  // Null if a kernel cannot wait for another rank's kernel.
   LlExchanges* ll_exchanges() override { return ll_ ? &*ll_ : nullptr; }
 
   const char* name() const override { return "host_staged"; }

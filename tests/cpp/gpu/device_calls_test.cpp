@@ -350,7 +350,7 @@ TEST(DeviceCalls, OnADeviceNothingHealthyIsLeft) {
     ThreadGroup groups(2), carriers(2);
     std::atomic<int> done{0};
     const auto errors = groups.run([&](int number, Communicator& group) {
-      constexpr HostRelayOptions kOptions{.pinned_bytes = 1 << 20, .slots = 2, .timeout = 20s};
+      const HostRelayOptions kOptions{.pinned_bytes = 1 << 20, .slots = 2, .timeout = 20s};
       staged::Rank me = staged::make_rank(
           [&](std::unique_ptr<Device> device, Communicator& carrier) {
             return std::make_unique<HostRelay>(std::move(device), carrier.shared_from_this(), kOptions);

@@ -285,6 +285,31 @@ TEST(Hierarchical, WhatIsAbortedDoesNotLeaveItsNode) {
   }
 }
 
+// Rank 1, which is on no rail of this call, gets what rank 0 has from its rail: poison, and not
+// without knowing.
+TEST(Hierarchical, WhatFailsAlongARailIsKnownOnTheNode) {
+  const RouteSetting setting("cuda=hierarchical");
+  GpuWorld world(on_nodes(kTwoAndTwo, /*has_nccl=*/false));
+  std::atomic<int> over{0};
+  const auto errors = world.try_to(
+      [&](GpuRank& me) {
+        EXPECT_EQ(route_of(me, kLarge), "hierarchical");
+        if (me.rank < 2) {
+          std::vector<float> x(kFewest, 1.0f);
+          Operation late = all_reduce_of(x);
+          late.timeout = 300ms;  // the ranks of the other node do not call
+          me.call(late);
+          me.finish();
+          EXPECT_TRUE(me.routes.failure());
+          for (const float value : x) EXPECT_TRUE(std::isnan(value));
+        }
+        ++over;
+        for (int i = 0; i < 30'000 && over < me.size; ++i) std::this_thread::sleep_for(1ms);
+      },
+      /*aborts=*/true);
+  EXPECT_EQ(errors, all_good(4));
+}
+
 // Rank 3 comes last. That the other node is told is the watchdog's.
 TEST(Hierarchical, RanksOfANodeThatDifferAreToldAtOnce) {
   const RouteSetting setting("cuda=hierarchical");

@@ -10,7 +10,7 @@ namespace {
 
 using namespace staged;  // NOLINT
 
-constexpr HostRelayOptions kLl{.pinned_bytes = 8 * kPiece, .slots = 4, .timeout = std::chrono::seconds(20)};
+const HostRelayOptions kLl{.pinned_bytes = 8 * kPiece, .slots = 4, .timeout = std::chrono::seconds(20)};
 
 std::unique_ptr<GpuRoute> relay(std::unique_ptr<Device> device, Communicator& group) {
   return std::make_unique<HostRelay>(std::move(device), group.shared_from_this(), kLl);
