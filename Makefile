@@ -192,7 +192,8 @@ GPU_RANKS ?= $(if $(filter 0 1,$(GPUS)),2,$(GPUS))
 GPU_RESULTS ?= build/cuda.jsonl
 GPU_TESTS := tests/python/test_cuda.py tests/python/test_cuda_windows.py tests/python/test_cuda_frameworks.py \
   tests/python/test_cuda_symmetric.py tests/python/test_cuda_suspend.py tests/python/test_cuda_memory.py \
-  tests/python/test_cuda_groups.py tests/python/test_cuda_nodes.py tests/python/test_cuda_token_switch.py tests/python/test_cuda_examples.py
+  tests/python/test_cuda_groups.py tests/python/test_cuda_nodes.py tests/python/test_cuda_token_switch.py \
+  tests/python/test_cuda_examples.py
 GPU_ROUTES := chosen peer host_staged host_relay
 GPU_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPU_RANKS) -m
 PAIR_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 -m
