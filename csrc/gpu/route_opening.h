@@ -37,11 +37,7 @@ struct RouteOpening {
   // altorch::first_unsupported_reason() among them; it names ranks of the group.
   std::optional<std::string> first_unsupported_reason(const std::string& key, const std::string& purpose,
                                                       const std::string& own) const {
-    const auto all = store_allgather(store, key, rank(), size(), timeout, purpose, own);
-    const auto first = std::ranges::find_if(all, [](const std::string& why) { return !why.empty(); });
-    if (first == all.end()) return std::nullopt;
-    const int of = ranks[static_cast<std::size_t>(first - all.begin())];
-    return "on rank " + std::to_string(of) + " " + *first;
+    return altorch::first_unsupported_reason(store, key, rank(), size(), timeout, purpose, own, ranks);
   }
 };
 

@@ -50,10 +50,13 @@ std::vector<std::string> store_allgather(KeyValueStore& store, const std::string
 std::optional<std::string> first_unsupported_reason(KeyValueStore& store, const std::string& key, int rank,
                                                     int size, std::chrono::milliseconds timeout,
                                                     const std::string& purpose,
-                                                    const std::string& unsupported_reason) {
+                                                    const std::string& unsupported_reason,
+                                                    std::span<const int> names) {
   const auto infos = store_allgather(store, key, rank, size, timeout, purpose, unsupported_reason);
   for (std::size_t other = 0; other < infos.size(); ++other) {
-    if (!infos[other].empty()) return "on rank " + std::to_string(other) + " " + infos[other];
+    if (infos[other].empty()) continue;
+    const int name = names.empty() ? static_cast<int>(other) : names[other];
+    return "on rank " + std::to_string(name) + " " + infos[other];
   }
   return std::nullopt;
 }

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,13 @@ std::vector<std::string> store_allgather(KeyValueStore& store, const std::string
 
 // An allgather of the reasons why ranks cannot go on; a rank that can go on passes an empty text.
 // Returns the reason of the lowest rank that has one, "on rank 3 ...", or nothing; the same on
-// every rank. Blocks and throws as store_allgather().
+// every rank. `names`: what the text calls the ranks; empty: by their numbers. Blocks and throws as
+// store_allgather().
 std::optional<std::string> first_unsupported_reason(KeyValueStore& store, const std::string& key, int rank,
                                                     int size, std::chrono::milliseconds timeout,
                                                     const std::string& purpose,
-                                                    const std::string& unsupported_reason);
+                                                    const std::string& unsupported_reason,
+                                                    std::span<const int> names = {});
 
 // Keeps rank 0, which may host the store, from exiting while other ranks still read there. A rank
 // calls it after its last request to the store. Rank 0 waits until all other ranks have called it,

@@ -275,7 +275,8 @@ class AlBackend : public c10d::Backend {
                                          const c10::intrusive_ptr<Options>& options);
   // Splits this group's NCCL communicator for the ranks of a split. Collective over this group.
   void split_nccl(AlBackend* child, int color, int key, int size);
-  // Makes a second communicator of the same ranks, for the host's part of calls on CUDA tensors.
+  // Makes a further communicator of these ranks, ascending, for the host's part of calls on CUDA
+  // tensors. Collective over them.
   std::shared_ptr<Communicator> make_carrier(const std::vector<int>& ranks);
   // `access`: what the message is of, a literal, if no user sends it: its tag is then one that
   // users cannot give.

@@ -12,10 +12,12 @@ namespace {
 
 using hierarchical::Layout;
 
+constexpr const GpuRouteRow* kOnNode[] = {&gpu_rows::peer, &gpu_rows::host_staged};  // best first
+
 // The route among the ranks of one node, or null if none is supported. `node`: what these ranks
 // know of each other.
 const GpuRouteRow* route_on_node(const World& node) {
-  for (const GpuRouteRow* row : {&gpu_rows::peer, &gpu_rows::host_staged})
+  for (const GpuRouteRow* row : kOnNode)
     if (!node.missing[index_of(*row)]) return row;
   return nullptr;
 }
@@ -83,7 +85,7 @@ OpenedRoute open_on_node(RouteOpening& whole, const Layout& layout) {
   if (layout.is_alone()) return {};
   const World& node = whole.world.nodes[static_cast<std::size_t>(layout.own_node())];
   OpenedRoute opened;
-  for (const GpuRouteRow* row : {&gpu_rows::peer, &gpu_rows::host_staged}) {
+  for (const GpuRouteRow* row : kOnNode) {
     if (!node.missing[index_of(*row)]) opened = open_part(whole, layout.neighbours(), node, *row);
     if (opened.route) break;
   }
@@ -121,18 +123,8 @@ std::optional<std::string> wait_for_rails(const RouteOpening& opening, const std
   const auto patience = seconds_setting("ALTORCH_BOOTSTRAP_SECONDS");
   WatchdogStore checked(opening.communicator, opening.first, patience);
   PrefixView store(checked, opening.prefix);
-  const RouteOpening patient{opening.communicator,
-                             opening.ranks,
-                             store,
-                             opening.prefix,
-                             opening.first,
-                             opening.device,
-                             std::max(opening.timeout, patience),
-                             opening.world,
-                             opening.rules,
-                             opening.options,
-                             opening.has_kernels};
-  return patient.first_unsupported_reason("hierarchical/rails", "to connect the nodes", own);
+  return first_unsupported_reason(store, "hierarchical/rails", opening.rank(), opening.size(),
+                                  std::max(opening.timeout, patience), "to connect the nodes", own);
 }
 
 OpenedRoute open(RouteOpening& opening) {
