@@ -47,6 +47,27 @@ inline std::vector<Surroundings> two_nodes(int ranks) {
   return made;
 }
 
+// `nodes`: of each rank. The GPUs of a node map each other's memory.
+inline std::vector<Surroundings> on_nodes(const std::vector<int>& nodes, bool has_nccl) {
+  auto made = own_gpus(static_cast<int>(nodes.size()));
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    made[rank].node = "node " + std::to_string(nodes[rank]);
+    made[rank].cannot_export = "";
+    made[rank].has_nccl = has_nccl;
+  }
+  return made;
+}
+
+// What other ranks do, for up to 30 s.
+inline void wait_until(const std::function<bool()>& there) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!there()) {
+    if (std::chrono::steady_clock::now() > deadline)
+      throw Error(ErrorKind::kTimeout, "the test waited in vain");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 class FakeGpu : public FakeDevice {
  public:
   FakeGpu(FakeDeviceOptions options, std::string cannot_pin_shared, std::string cannot_map)

@@ -24,14 +24,6 @@ Operation broadcast(std::vector<float>& x) {
   return operation_of(OpKind::kBroadcast, nullptr, x.data(), static_cast<std::int64_t>(x.size()), 1);
 }
 
-void wait_until(const std::function<bool()>& there) {
-  const auto deadline = Clock::now() + 30s;
-  while (!there()) {
-    if (Clock::now() > deadline) throw Error(ErrorKind::kTimeout, "the test waited in vain");
-    std::this_thread::sleep_for(1ms);
-  }
-}
-
 TEST(GpuRoutesFailures, ARouteThatOneRankCannotOpenIsPassedOverByAll) {
   auto places = own_gpus(3);
   places[1].cannot_pin_shared = "GPU 0 cannot use shared memory";

@@ -74,25 +74,12 @@ TEST(ShapeOfRoutes, PeerFollowsIt) {
 }
 TEST(ShapeOfRoutes, HostStagedFollowsIt) { hold_gpus(own_gpus(3), "host_staged", 8 * kMost); }
 TEST(ShapeOfRoutes, HostRelayFollowsIt) { hold_gpus(two_nodes(3), "host_relay", kMost, /*scans=*/true); }
-// `nodes`: of each rank.
-std::vector<Surroundings> on_nodes(const std::vector<int>& nodes) {
-  auto places = mapped(own_gpus(static_cast<int>(nodes.size())));
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-    places[rank].node = "node " + std::to_string(nodes[rank]);
-  return places;
-}
-
-std::vector<Surroundings> without_nccl(std::vector<Surroundings> places) {
-  for (Surroundings& place : places) place.has_nccl = false;
-  return places;
-}
-
 // What it does not carry goes by nccl or host_relay.
 TEST(ShapeOfRoutes, HierarchicalFollowsIt) {
   for (const std::vector<int>& nodes :
        std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 1}, {0, 1, 0, 0, 1, 0}}) {
-    for (const auto& places : {on_nodes(nodes), without_nccl(on_nodes(nodes))})
-      hold_gpus(places, "hierarchical", 8 * kMost, /*scans=*/false, kCases / 4);
+    for (const bool has_nccl : {true, false})
+      hold_gpus(on_nodes(nodes, has_nccl), "hierarchical", 8 * kMost, /*scans=*/false, kCases / 4);
   }
 }
 TEST(ShapeOfRoutes, AloneFollowsIt) { hold_gpus(own_gpus(1), "", kMost, /*scans=*/true); }

@@ -22,16 +22,6 @@ constexpr std::int64_t kSmall = 100, kLarge = 140'000;
 constexpr std::int64_t kFewest = 2;
 const std::vector<int> kTwoAndTwo = {0, 0, 1, 1}, kTwoAndOne = {0, 1, 0};
 
-std::vector<Surroundings> on_nodes(const std::vector<int>& nodes, bool has_nccl) {
-  auto places = own_gpus(static_cast<int>(nodes.size()));
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    places[rank].node = "node " + std::to_string(nodes[rank]);
-    places[rank].cannot_export = "";
-    places[rank].has_nccl = has_nccl;
-  }
-  return places;
-}
-
 Operation all_reduce_of(std::vector<float>& x) {
   return operation_of(OpKind::kAllReduce, x.data(), x.data(), static_cast<std::int64_t>(x.size()));
 }
@@ -224,9 +214,6 @@ TEST(Hierarchical, AnAbortMarksAllOfTheResult) {
   for (const bool has_nccl : {true, false}) {
     GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
     std::atomic<int> called{0}, over{0};
-    const auto wait_for = [](const std::atomic<int>& ranks, int least) {
-      for (int i = 0; i < 30'000 && ranks < least; ++i) std::this_thread::sleep_for(1ms);
-    };
     const auto errors = world.try_to(
         [&](GpuRank& me) {
           EXPECT_EQ(route_of(me, kLarge), "hierarchical");
@@ -234,7 +221,7 @@ TEST(Hierarchical, AnAbortMarksAllOfTheResult) {
             std::vector<float> x(kFewest, 1.0f);
             me.call(all_reduce_of(x));
             ++called;
-            wait_for(called, 2);
+            wait_until([&] { return called >= 2; });
             std::this_thread::sleep_for(20ms);
             EXPECT_EQ(me.routes.mark_results(), std::nullopt);
             me.routes.abort("aborted by the test");
@@ -243,7 +230,7 @@ TEST(Hierarchical, AnAbortMarksAllOfTheResult) {
             EXPECT_THROW(me.call(all_reduce_of(x)), Error);
           }
           ++over;
-          wait_for(over, me.size);
+          wait_until([&] { return over == me.size; });
         },
         /*aborts=*/true);
     EXPECT_EQ(errors, all_good(4));
@@ -257,9 +244,6 @@ TEST(Hierarchical, WhatIsAbortedDoesNotLeaveItsNode) {
   for (const bool has_nccl : {true, false}) {
     GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
     std::atomic<int> called{0};
-    const auto wait_for = [&](int calls) {
-      for (int i = 0; i < 30'000 && called < calls; ++i) std::this_thread::sleep_for(1ms);
-    };
     const auto errors = world.try_to(
         [&](GpuRank& me) {
           EXPECT_EQ(route_of(me, kLarge), "hierarchical");
@@ -268,12 +252,12 @@ TEST(Hierarchical, WhatIsAbortedDoesNotLeaveItsNode) {
           if (me.rank != 1) me.call(all_reduce_of(x));
           me.device.raise(done, 1, me.stream);
           ++called;
-          wait_for(4);
+          wait_until([&] { return called >= 4; });
           if (me.rank == 1) me.routes.abort("aborted by the test");
           std::this_thread::sleep_for(200ms);
           EXPECT_EQ(done.reached(1), me.rank == 1);
           ++called;
-          wait_for(8);
+          wait_until([&] { return called >= 8; });
           me.routes.abort("aborted by the test");
           me.finish();
           if (me.rank == 0) {
@@ -304,7 +288,7 @@ TEST(Hierarchical, WhatFailsAlongARailIsKnownOnTheNode) {
           for (const float value : x) EXPECT_TRUE(std::isnan(value));
         }
         ++over;
-        for (int i = 0; i < 30'000 && over < me.size; ++i) std::this_thread::sleep_for(1ms);
+        wait_until([&] { return over == me.size; });
       },
       /*aborts=*/true);
   EXPECT_EQ(errors, all_good(4));
@@ -315,24 +299,21 @@ TEST(Hierarchical, RanksOfANodeThatDifferAreToldAtOnce) {
   const RouteSetting setting("cuda=hierarchical");
   GpuWorld world(on_nodes(kTwoAndTwo, /*has_nccl=*/true));
   std::atomic<int> called{0};
-  const auto wait_for = [&](int calls) {
-    for (int i = 0; i < 30'000 && called < calls; ++i) std::this_thread::sleep_for(1ms);
-  };
   const auto errors = world.try_to(
       [&](GpuRank& me) {
         EXPECT_EQ(route_of(me, kLarge), "hierarchical");
         std::vector<float> x(me.rank == 3 ? kFewest + 1 : kFewest);
         if (me.rank == 3) {
-          wait_for(3);
+          wait_until([&] { return called >= 3; });
           EXPECT_THROW(me.call(all_reduce_of(x)), Error);
         } else {
           me.call(all_reduce_of(x));
         }
         ++called;
-        wait_for(4);
+        wait_until([&] { return called >= 4; });
         EXPECT_EQ(me.routes.failure().has_value(), me.rank >= 2);
         ++called;
-        wait_for(8);  // ranks of a node share their aborts
+        wait_until([&] { return called >= 8; });  // ranks of a node share their aborts
         me.routes.abort("aborted by the test");
         me.finish();
       },
