@@ -9,8 +9,9 @@
 What is measured how: altorch.bench.turns. Synchronous calls, asynchronous ones, the replay of a CUDA graph: the time
 between events around calls that the host issues one after another, what the host needs to issue one, and of synchronous
 calls the device alone, behind a kernel that spins until all of them are issued. `--routes` compares altorch's routes.
-`--nodes` cuts the machine into nodes, for altorch and for NCCL, which then uses a network between them: TCP through the
-loopback interface, unless there is another.
+`--nodes` cuts the machine into nodes, for altorch, MPICH and NCCL, which then use a network between them: TCP through
+the loopback interface, unless there is another. Ranks of two nodes may share a GPU; their kernels run at the same time
+as clients of the Multi-Process Service (cmake/with_mps.sh).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from altorch.bench.rows import Row
 from altorch.bench.sweep import Sweep
 from altorch.cli._output import Progress
 from benchmarks import report
+from benchmarks.ranks import node_environment
 
 OPERATIONS = "all_reduce,all_gather,reduce_scatter,all_to_all"
 SIZES = "8,1K,4K,16K,64K,256K,1M,4M,16M,64M,256M"
@@ -34,8 +36,7 @@ BETWEEN_NODES = "al,al:hierarchical,al:host_relay,nccl"
 
 def cut_into(nodes: int) -> None:
     """Before torch.distributed starts; ranks that follow one another share a node."""
-    node = int(os.environ["RANK"]) * nodes // int(os.environ["WORLD_SIZE"])
-    os.environ |= {"ALTORCH_NODE": str(node), "NCCL_HOSTID": f"node {node}"}
+    os.environ |= node_environment(int(os.environ["RANK"]) * nodes // int(os.environ["WORLD_SIZE"]), nodes)
 
 
 def main() -> None:

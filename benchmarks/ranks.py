@@ -60,7 +60,7 @@ def run_ranks(
             for rank in range(ranks):
                 env = _environment(config, folder) | rank_environment(rank, ranks, "127.0.0.1", port) | agent
                 if nodes > 1:
-                    env |= _node_environment(rank * nodes // ranks, nodes)
+                    env |= node_environment(rank * nodes // ranks, nodes)
                 command = [sys.executable, "-m", "benchmarks.ranks", function]
                 processes.append(spawn(command, env, _log(folder, rank), stdout=subprocess.PIPE))
                 reader = threading.Thread(target=_read_rows, args=(processes[-1], rows, on_row), daemon=True)
@@ -82,10 +82,11 @@ def _environment(config: dict[str, Any], folder: str) -> dict[str, str]:
     return clean_environment(own)
 
 
-def _node_environment(node: int, nodes: int) -> dict[str, str]:
-    """The node of altorch's rank; and MPICH's ranks of different nodes talk over the network."""
+def node_environment(node: int, nodes: int) -> dict[str, str]:
+    """The node of altorch's rank; and ranks of different nodes talk over the network by MPICH and by NCCL, too."""
     return {
         "ALTORCH_NODE": str(node),
+        "NCCL_HOSTID": f"node {node}",
         "MPIR_CVAR_NUM_CLIQUES": str(nodes),
         "MPIR_CVAR_CLIQUES_BY_BLOCK": "1",
         "MPIR_CVAR_CH4_NETMOD": "ofi",

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
@@ -63,6 +64,8 @@ std::string CudaDevice::identity(int index) {
     std::snprintf(digits, sizeof digits, "%02x", byte);
     text += digits;
   }
+  // NCCL takes a GPU of two such hosts as two GPUs.
+  if (const char* host = std::getenv("NCCL_HOSTID"); host && *host) text += std::string("/") + host;
   return text;
 }
 

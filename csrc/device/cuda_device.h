@@ -23,8 +23,8 @@ class CudaDevice : public Device {
   // Why device `index` cannot serve, in a clause, or nothing.
   static std::optional<std::string> unsupported_reason(int index);
 
-  // Text that names the GPU (or its slice) in every process; of `index` alone where the driver is
-  // missing.
+  // Text that names the GPU (or its slice) in every process, and the host that NCCL_HOSTID claims;
+  // of `index` alone where the driver is missing.
   static std::string identity(int index);
 
   // Why other processes cannot map its memory, in a clause, or nothing.

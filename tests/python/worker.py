@@ -147,6 +147,7 @@ def main() -> int:
     _redirect_output(rank)
     if nodes := os.environ.get("ALTORCH_TEST_NODES"):
         os.environ["ALTORCH_NODE"] = _node(nodes, rank, size)
+        os.environ.setdefault("NCCL_HOSTID", os.environ["ALTORCH_NODE"])
     die_with_parent()
     faulthandler.register(signal.SIGUSR2, all_threads=True)
     connection = Client(os.environ["ALTORCH_TEST_CONTROL"], family="AF_UNIX")

@@ -61,7 +61,11 @@ def unsupported_reason(name: str, device: torch.device) -> str | None:
         return why
     if device.type != "cuda":
         return "torch's nccl carries CUDA tensors only"
-    if dist.get_world_size() > torch.cuda.device_count():
+    # What NCCL compares: GPUs, and the hosts that ranks claim to be on.
+    own = (str(torch.cuda.get_device_properties(device).uuid), os.environ.get("NCCL_HOSTID"))
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, own)
+    if len(set(everyone)) < len(everyone):
         return "ranks share a GPU here, which NCCL refuses"
     return None
 

@@ -28,6 +28,13 @@ TEST_F(CudaStreams, TheGpuHasAName) {
   EXPECT_EQ(CudaDevice::identity(0).find_first_not_of("0123456789abcdef"), std::string::npos);
 }
 
+TEST_F(CudaStreams, AGpuOfTwoHostsIsTwoGpusAsForNccl) {
+  const std::string plain = CudaDevice::identity(0);
+  setenv("NCCL_HOSTID", "a", 1);
+  EXPECT_EQ(CudaDevice::identity(0), plain + "/a");
+  unsetenv("NCCL_HOSTID");
+}
+
 TEST_F(CudaStreams, PinnedMemoryIsZeroAtFirst) {
   constexpr std::size_t kBytes = 100'001;
   const PinnedMemory memory = device().pin(kBytes);
