@@ -227,6 +227,7 @@ $(GPU_ROUTES:%=test-gpu-%): test-gpu-%: build
 test-gpu-windows: build
 	ALTORCH_ROUTE=window=host_staged $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda_windows.py \
 	  tests/python/test_cuda_examples.py
+	ALTORCH_ROUTE=window=host_relay $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda_windows.py
 
 sanitize: $(STAMP)
 	@for sanitizer in $(if $(SANITIZER),'$(SANITIZER)',address,undefined thread); do \

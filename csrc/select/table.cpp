@@ -179,6 +179,8 @@ constexpr Row kGpuWindowRows[] = {
     window(On::kGpuWindow, "host_staged",
            "pinned memory that ranks on this node share, and the help of the target's process",
            "it is for ranks on one node"),
+    window(On::kGpuWindow, "host_relay", "messages between the hosts of both ranks, which copy and serve",
+           ""),
     window(On::kGpuWindow, "nccl",
            "NCCL's own windows beside mapped memory; only where ALTORCH_ROUTE=window=nccl asks",
            "it is for ranks on one node", {.only = Only::kNamed}),

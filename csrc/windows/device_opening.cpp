@@ -36,7 +36,12 @@ bool DeviceOpening::exchange_cards(const std::string& own_reason, const MappedPa
     if (!cards_[rank].unsupported_reason.empty())
       unsupported_reason = "on rank " + std::to_string(rank) + " " + cards_[rank].unsupported_reason;
   }
-  if (unsupported_reason.empty() && world_.first_remote_rank)
+  return unsupported_reason.empty();
+}
+
+bool DeviceOpening::exchange_cards_on_node(const std::string& own_reason, const MappedPart& shareable,
+                                           std::string& unsupported_reason) {
+  if (exchange_cards(own_reason, shareable, unsupported_reason) && world_.first_remote_rank)
     unsupported_reason = "ranks 0 and " + std::to_string(*world_.first_remote_rank) + " are not on one node";
   return unsupported_reason.empty();
 }

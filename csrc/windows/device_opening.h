@@ -24,6 +24,9 @@ class DeviceOpening {
   // unsupported_reason says why no rank gets a window, the same on all ranks.
   bool exchange_cards(const std::string& own_reason, const MappedPart& shareable,
                       std::string& unsupported_reason);
+  // The same for ranks that have to share a node.
+  bool exchange_cards_on_node(const std::string& own_reason, const MappedPart& shareable,
+                              std::string& unsupported_reason);
   // Runs `act` on all ranks. If it throws on one, all ranks return false, and unsupported_reason
   // has its error.
   bool attempt(const std::string& key, const std::function<void()>& act,

@@ -5,37 +5,72 @@
 #include "base/rounding.h"
 #include "windows/nccl_window.h"
 #include "windows/peer_opening.h"
+#include "windows/relayed_window.h"
 
 namespace altorch {
 namespace {
 
 // Nothing of another rank's is reached, but pinned memory.
-class StagedOpening : private DeviceOpening {
+class StagedOpening : protected DeviceOpening {
  public:
   explicit StagedOpening(const WindowOpening& opening) : DeviceOpening(opening) {}
+  virtual ~StagedOpening() = default;
 
   std::unique_ptr<RemoteMemory> open(std::string& unsupported_reason) {
-    if (!exchange_cards(device_unsupported_reason(gpu_.gpus, gpu_.device), {}, unsupported_reason))
-      return nullptr;
+    if (!exchange(unsupported_reason)) return nullptr;
     DeviceWindow::Memory memory;
     std::unique_ptr<RemoteMemory> made;
     const auto make_own = [&] {
       prepare(memory);
       memory.serving = gpu_.gpus.open_beside(gpu_.device);
     };
-    const auto share_all = [&] {
+    const auto make_boards = [&] {
       const std::size_t board = rounded_up(DeviceWindow::board_bytes(size_), sizeof(Flag));
-      memory.board = share(*memory.device, "board", board + StagedBoard::bytes(size_));
+      memory.board = pin(*memory.device, board + StagedBoard::bytes(size_));
       memory.staged = PinnedMemory(memory.board, memory.board.get() + board);
       memory.of.resize(cards_.size());
       memory.of[static_cast<std::size_t>(rank_)] = DeviceMemory(DeviceMemory(), opening_.memory);
-      made = std::make_unique<DeviceWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
-                                            /*co_resident=*/false, std::vector<std::string>(cards_.size()));
+      made = make(std::move(memory));
     };
     if (!attempt("prepared", make_own, unsupported_reason) ||
-        !attempt("shared", share_all, unsupported_reason))
+        !attempt("shared", make_boards, unsupported_reason))
       return nullptr;
     return made;
+  }
+
+ private:
+  virtual bool exchange(std::string& unsupported_reason) {
+    return exchange_cards_on_node(device_unsupported_reason(gpu_.gpus, gpu_.device), {}, unsupported_reason);
+  }
+  virtual PinnedMemory pin(Device& device, std::size_t bytes) const { return share(device, "board", bytes); }
+  virtual std::unique_ptr<RemoteMemory> make(DeviceWindow::Memory memory) const {
+    return std::make_unique<DeviceWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
+                                          /*co_resident=*/false, std::vector<std::string>(cards_.size()));
+  }
+};
+
+std::string too_many(int ranks) {
+  if (ranks <= RelayedWindow::kMostRanks) return "";
+  return "it is for at most " + std::to_string(RelayedWindow::kMostRanks) +
+         " ranks, which pin memory for each other";
+}
+
+// Nothing of another rank's is reached.
+class RelayOpening final : public StagedOpening {
+ public:
+  using StagedOpening::StagedOpening;
+
+ private:
+  bool exchange(std::string& unsupported_reason) override {
+    std::string own_reason = too_many(size_);
+    if (own_reason.empty()) own_reason = device_unsupported_reason(gpu_.gpus, gpu_.device);
+    return exchange_cards(own_reason, {}, unsupported_reason);
+  }
+  PinnedMemory pin(Device& device, std::size_t bytes) const override { return device.pin(bytes); }
+  std::unique_ptr<RemoteMemory> make(DeviceWindow::Memory memory) const override {
+    return std::make_unique<RelayedWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
+                                           opening_.links.channel(),
+                                           first_window_tag(opening_.group, opening_.number));
   }
 };
 
@@ -51,9 +86,15 @@ std::optional<std::string> unsupported_here(int) {
   return found.empty() ? std::nullopt : std::optional(found);
 }
 
+std::optional<std::string> relay_unsupported_here(int ranks) {
+  if (std::string found = too_many(ranks); !found.empty()) return found;
+  return unsupported_here<device_unsupported_reason>(ranks);
+}
+
 constexpr std::array kDeviceRows = {
     WindowRow{"peer", unsupported_here<mapping_unsupported_reason>, open<PeerOpening>},
     WindowRow{"host_staged", unsupported_here<device_unsupported_reason>, open<StagedOpening>},
+    WindowRow{"host_relay", relay_unsupported_here, open<RelayOpening>},
     WindowRow{"nccl", unsupported_here<nccl_window_unsupported_reason>, open_nccl_window},
 };
 

@@ -86,6 +86,7 @@ std::uint32_t* DeviceWindow::ended() const { return &count(kCounts, 0)->number; 
 std::uint32_t* DeviceWindow::aborted() const {
   return &reinterpret_cast<ToldHost*>(memory_->told.get())->aborted;
 }
+bool DeviceWindow::is_aborted() const { return std::atomic_ref(*aborted()).load() != 0; }
 Flag& DeviceWindow::mark_of(std::size_t stream) const {
   return reinterpret_cast<ToldHost*>(memory_->told.get())->marks[stream];
 }
@@ -262,7 +263,7 @@ void DeviceWindow::wait(const WindowCall& call) {
   Flag& flag = board_signal(rank_, call.peer, call.slot);
   device.wait_for_flag(flag, number, call.stream);
   end_wait(call);
-  if (std::atomic_ref(*aborted()).load() != 0) flag.raise(number);  // end() may have come in between
+  if (is_aborted()) flag.raise(number);  // end() may have come in between
 }
 
 void DeviceWindow::end_wait(const WindowCall& call) {

@@ -74,6 +74,10 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   // wait marks this rank's memory.
   void remember(const WindowCall& call, bool waits);
   void end_wait(const WindowCall& call);
+  bool is_aborted() const;
+  // On the board.
+  Flag& board_signal(int target, int source, int slot) const;
+  Flag& left(int rank) const;
 
   const std::shared_ptr<Memory> memory_;
   const int rank_, ranks_;
@@ -99,8 +103,6 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   std::uint32_t* ended() const;    // not 0: kernels leave everything as it is; on the device
   std::uint32_t* aborted() const;  // not 0: waits abort; in pinned memory
   std::uint32_t* signal_to(int target, int source, int slot) const;
-  Flag& board_signal(int target, int source, int slot) const;
-  Flag& left(int rank) const;
 
   // All of these need mutex_.
   State enqueue(WindowCall& call);

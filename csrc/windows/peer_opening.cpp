@@ -27,7 +27,7 @@ std::unique_ptr<RemoteMemory> PeerOpening::open(std::string& unsupported_reason)
   shareable_ = find_shareable(opening_.memory, opening_.own.bytes);
   MappedPart part;
   if (shareable_ && opening_.own.bytes > 0) part = {shareable_->bytes, shareable_->offset};
-  if (!exchange_cards(own_unsupported_reason(), part, unsupported_reason)) return nullptr;
+  if (!exchange_cards_on_node(own_unsupported_reason(), part, unsupported_reason)) return nullptr;
   unsupported_reason = unsupported_among();
   if (!unsupported_reason.empty()) return nullptr;
   DeviceWindow::Memory memory;

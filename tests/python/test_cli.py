@@ -444,7 +444,7 @@ def test_explain_what_is_chosen_once():
     assert named["route"] == "messages" and named["reason"] == "ALTORCH_ROUTE"
     on_gpus = document("explain", "window", "--device", "cuda")
     assert on_gpus["route"] == "peer" and "ALTORCH_ROUTE" in on_gpus["routes_not_taken"]["nccl"]
-    assert document("explain", "window", "--device", "cuda", "--nodes", "2")["route"] == "none"
+    assert document("explain", "window", "--device", "cuda", "--nodes", "2")["route"] == "host_relay"
     for wrong in (["--nodes", "0"], ["--algorithm", "ring"], ["--dtype", "nonsense"]):
         assert "altorch explain:" in altorch("explain", "window", *wrong, status=2)
     carriers = [

@@ -18,6 +18,8 @@ import torch.distributed as dist
 from harness import PATIENCE, Cluster
 from test_cuda import GPUS, all_ranks, close, device, wide
 
+import altorch
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")]
 SIZES = (0, 1, 7, 1003, 70_001, 3_000_001)
 NODES = ["0,0,1,1", "0,1,0,1", "0,0,1", "1,0,0,1,0"]
@@ -110,6 +112,68 @@ def a_graph(world):
 def test_graphs():
     with on_nodes("0,0,1,1", "nccl") as cluster:
         cluster.check(a_graph, deadline=60)
+
+
+def a_window(world, count):
+    here = device(world)
+    tensor = altorch.empty(world.size, count, dtype=torch.int64, device=here).zero_()
+    torch.cuda.synchronize()
+    window = altorch.new_window(tensor)
+    assert window.route == "host_relay"
+    after, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    for turn in range(3):
+        mine = torch.arange(count, device=here) + 1000 * world.rank + turn
+        window.put_signal(mine, after, world.rank * count)
+        window.wait_signal(before)
+        assert torch.equal(tensor[before], mine + 1000 * (before - world.rank))
+        back = torch.empty_like(mine)
+        window.get(back, after, world.rank * count)
+        assert torch.equal(back, mine)
+        window.fence()
+    tensor[world.rank].zero_()
+    window.fence()
+    for rank in range(world.size):
+        window.accumulate(torch.ones_like(mine), rank, rank * count)
+    drawn = window.fetch_add(0, world.size * count - 1, 1)
+    window.fence()
+    assert tensor[world.rank][: count - 1].eq(world.size).all()
+    window.tensor_deregister()
+    return drawn
+
+
+@pytest.mark.parametrize("nodes", ["0,1", "0,0,1"])
+@pytest.mark.parametrize("count", [3, 100_001])
+def test_windows(nodes, count):
+    with on_nodes(nodes, "host_relay") as cluster:
+        drawn = cluster.check(a_window, count=count, deadline=60)
+        assert len(set(drawn)) == len(drawn), "two ranks have drawn one number"
+
+
+def waits_for_rank_0(world):
+    here = device(world)
+    tensor = altorch.empty(1000, device=here).zero_()
+    torch.cuda.synchronize()
+    window = altorch.new_window(tensor)
+    window.fence()
+    if world.rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="rank 0"):
+        for _ in range(1000):
+            window.put(tensor, 0)
+            window.wait_signal(0)
+            torch.cuda.synchronize()
+            dist.all_reduce(tensor)
+            torch.cuda.synchronize()
+    return time.monotonic() - began
+
+
+def test_windows_end_with_their_peer():
+    with on_nodes("0,1", "host_relay") as cluster:
+        died, waited = cluster.run(waits_for_rank_0, deadline=60)
+        assert died.status == "died"
+        assert waited.ok, waited.report()
+        assert waited.value < 5 * PATIENCE
 
 
 def loses_rank_3(world):

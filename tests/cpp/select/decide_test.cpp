@@ -358,8 +358,8 @@ TEST(DecideTest, OffersWindowsTheirWays) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(windows_offered(false, ""), (Names{"shm", "mpi", "messages"}));
   EXPECT_EQ(windows_offered(false, "window=messages"), (Names{"messages", "shm", "mpi"}));
-  EXPECT_EQ(windows_offered(true, ""), (Names{"peer", "host_staged"}));
-  EXPECT_EQ(windows_offered(true, "window=nccl"), (Names{"nccl", "peer", "host_staged"}));
+  EXPECT_EQ(windows_offered(true, ""), (Names{"peer", "host_staged", "host_relay"}));
+  EXPECT_EQ(windows_offered(true, "window=nccl"), (Names{"nccl", "peer", "host_staged", "host_relay"}));
 }
 
 }  // namespace

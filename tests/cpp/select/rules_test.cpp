@@ -200,7 +200,7 @@ TEST(Route, NamesWhatCarriesWindows) {
     const RouteSetting setting("window=host_staged");
     EXPECT_EQ(Rules().window(), "host_staged");
   }
-  for (const char* wrong : {"window=pigeons", "window:0-1k=messages", "window=host_relay"}) {
+  for (const char* wrong : {"window=pigeons", "window:0-1k=messages", "window=hierarchical"}) {
     const RouteSetting setting(wrong);
     EXPECT_THROW(Rules(), Error) << wrong;
   }

@@ -23,9 +23,10 @@ constexpr std::size_t kCounts[] = {40, 4096, 65536};
 
 using Test = std::function<void(const MakeGpu&)>;
 
-// GPUs of their own, one that all share, and those that map nothing of each other; "bus": own ones,
-// without atomic operations on each other's memory.
-void on_fakes(const Test& test, std::initializer_list<const char*> places = {"own", "shared", "apart"}) {
+// GPUs of their own, one that all share, those that map nothing of each other, and those of a node
+// each; "bus": own ones, without atomic operations on each other's memory.
+void on_fakes(const Test& test,
+              std::initializer_list<const char*> places = {"own", "shared", "apart", "nodes"}) {
   for (const char* const place : places) {
     SCOPED_TRACE(place);
     test([place = std::string(place)](int rank) {
@@ -33,8 +34,9 @@ void on_fakes(const Test& test, std::initializer_list<const char*> places = {"ow
       // flags by their address.
       const FakeDeviceOptions options{.seed = static_cast<unsigned>(rank + 1),
                                       .longest_delay = std::chrono::microseconds(2),
-                                      .aborts = place == "shared" || place == "apart"};
+                                      .aborts = place == "shared" || place == "apart" || place == "nodes"};
       const Surroundings here{.gpu = place == "shared" ? "the gpu" : "gpu " + std::to_string(rank),
+                              .node = place == "nodes" ? "node " + std::to_string(rank) : "node",
                               .cannot_export = place == "apart" ? "nothing can be mapped in this test" : ""};
       GpuSource gpus = fake_gpus(here, options);
       if (place == "bus")
@@ -62,7 +64,7 @@ Test independent_reads(std::chrono::milliseconds time) {
 }
 
 TEST(DeviceWindowLitmus, MessagePassing) {
-  on_fakes(message_passing(kOnFakes), {"own", "bus", "shared", "apart"});
+  on_fakes(message_passing(kOnFakes), {"own", "bus", "shared", "apart", "nodes"});
 }
 TEST(DeviceWindowLitmus, StoreBuffering) { on_fakes(store_buffering(kOnFakes)); }
 TEST(DeviceWindowLitmus, IndependentReads) { on_fakes(independent_reads(kOnFakes)); }

@@ -19,10 +19,13 @@ using conformance::kPatience;
 using Gpu = FakeWindowGpu;
 
 // GPUs of their own; one that all share, so that no kernel may wait for another rank's; those that
-// map nothing of each other.
-enum Place { kOwn, kShared, kApart };
+// map nothing of each other; those of a node each.
+enum Place { kOwn, kShared, kApart, kNodes };
+constexpr Place kPlaces[] = {kOwn, kShared, kApart, kNodes};
+constexpr const char* kRoutes[] = {"peer", "peer", "host_staged", "host_relay"};
 Surroundings surroundings(Place place, int rank) {
   return {.gpu = place == kShared ? "the gpu" : "gpu " + std::to_string(rank),
+          .node = place == kNodes ? "node " + std::to_string(rank) : "here",
           .cannot_export = place == kApart ? "nothing can be mapped in this test" : ""};
 }
 
@@ -40,13 +43,13 @@ std::vector<std::string> on_gpus(ThreadGroup& group, Place place, const Body& bo
 }
 
 TEST(DeviceWindow, Conforms) {
-  for (const Place place : {kOwn, kShared, kApart}) {
+  for (const Place place : kPlaces) {
     for (const int size : {1, 2, 3}) {
       ThreadGroup group(size);
       const auto errors = on_gpus(group, place, [&](Gpu& gpu, Communicator& communicator) {
         {
           const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 8);
-          EXPECT_STREQ(opened.window->route(), place == kApart ? "host_staged" : "peer");
+          EXPECT_STREQ(opened.window->route(), place == kNodes && size == 1 ? "peer" : kRoutes[place]);
           opened.close();
         }
         conformance::window_conforms(communicator, gpu.allocate);
@@ -58,7 +61,7 @@ TEST(DeviceWindow, Conforms) {
 
 // Of any type that can be added.
 TEST(DeviceWindow, AddsElementsBesideEachOther) {
-  for (const Place place : {kOwn, kApart}) {
+  for (const Place place : {kOwn, kApart, kNodes}) {
     ThreadGroup group(2);
     const auto errors = on_gpus(group, place, [](Gpu& gpu, Communicator& communicator) {
       const conformance::Opened<double> complex(communicator, gpu.allocate, DType::kComplex128, 2 * 33);
@@ -90,16 +93,16 @@ TEST(DeviceWindow, SaysWhyThereCanBeNone) {
     } catch (const Error& error) {
       EXPECT_TRUE(says(error.what(), "is on a GPU") || says(error.what(), "is on the CPU")) << error.what();
     }
-    // What no peer can map goes through the host's memory, unless there is none that both ranks
-    // could have.
     WindowGpu elsewhere = gpu.window;
-    elsewhere.gpus.node = [rank = communicator.rank()] { return "node " + std::to_string(rank); };
+    if (communicator.rank() == 1)
+      elsewhere.gpus.kernel_unsupported_reason = [] { return std::string("it has no kernels"); };
     open_window(communicator, reinterpret_cast<std::byte*>(plain.data()), {32, DType::kFloat32}, nullptr,
                 kPatience, "", &elsewhere);
   });
   for (const std::string& error : errors) {
     EXPECT_TRUE(says(error, "peer: on rank 0 the tensor was not made by altorch.empty")) << error;
-    EXPECT_TRUE(says(error, "host_staged: ranks 0 and 1 are not on one node")) << error;
+    EXPECT_TRUE(says(error, "host_staged: on rank 1 it has no kernels")) << error;
+    EXPECT_TRUE(says(error, "host_relay: on rank 1 it has no kernels")) << error;
   }
 }
 
@@ -127,18 +130,23 @@ void expect_end_of_wait(Place place, bool captured) {
 }
 
 TEST(DeviceWindow, EndsWaitsOfStreams) {
-  for (const Place place : {kOwn, kShared, kApart}) expect_end_of_wait(place, /*captured=*/false);
+  for (const Place place : kPlaces) expect_end_of_wait(place, /*captured=*/false);
 }
 
 // Of which the host knows by what it tells of itself.
 TEST(DeviceWindow, EndsWaitsOfGraphs) { expect_end_of_wait(kOwn, /*captured=*/true); }
 
+// Through pinned memory that both ranks share, and by messages.
+class DeviceWindowByHosts : public ::testing::TestWithParam<Place> {};
+INSTANTIATE_TEST_SUITE_P(Places, DeviceWindowByHosts, ::testing::Values(kApart, kNodes),
+                         [](const auto& place) { return place.param == kApart ? "Apart" : "Nodes"; });
+
 // More than the slots of a lane hold, and more pieces than may be under way at once; rows that are
 // longer than a slot, too.
-TEST(DeviceWindow, MovesInPieces) {
+TEST_P(DeviceWindowByHosts, MovesInPieces) {
   constexpr std::size_t kRow = 70000, kRows = 70, kStride = kRow + 3;
   ThreadGroup group(2);
-  const auto errors = on_gpus(group, kApart, [](Gpu& gpu, Communicator& communicator) {
+  const auto errors = on_gpus(group, GetParam(), [](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<std::int64_t> opened(communicator, gpu.allocate, DType::kInt64,
                                                    kRows * kStride);
     std::vector<std::int64_t> sent(kRows * kRow), back(sent.size());
@@ -174,9 +182,9 @@ TEST(DeviceWindow, MovesInPieces) {
 }
 
 // More streams than there are lanes, of which those that wait do not hold up the others.
-TEST(DeviceWindow, StreamsDoNotHoldEachOtherUp) {
+TEST_P(DeviceWindowByHosts, StreamsDoNotHoldEachOtherUp) {
   ThreadGroup group(2);
-  const auto errors = on_gpus(group, kApart, [](Gpu& gpu, Communicator& communicator) {
+  const auto errors = on_gpus(group, GetParam(), [](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<std::int64_t> opened(communicator, gpu.allocate, DType::kInt64, 16);
     const std::vector<std::int64_t> mine = {1, 2, 3};
     std::vector<Stream> streams;
@@ -206,10 +214,10 @@ TEST(DeviceWindow, StreamsDoNotHoldEachOtherUp) {
 
 // A stream that waits for the help of a rank that has gone goes on, and what was to be got is
 // marked.
-TEST(DeviceWindow, EndsAccessesThatNoPeerAnswers) {
+TEST_P(DeviceWindowByHosts, EndsAccessesThatNoPeerAnswers) {
   ThreadGroup group(2);
   std::atomic<bool> gone = false;
-  const auto errors = on_gpus(group, kApart, [&](Gpu& gpu, Communicator& communicator) {
+  const auto errors = on_gpus(group, GetParam(), [&](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 100);
     opened.barrier();
     if (communicator.rank() == 0) {
@@ -239,10 +247,10 @@ TEST(DeviceWindow, EndsAccessesThatNoPeerAnswers) {
 }
 
 // However many accesses come after it.
-TEST(DeviceWindow, LooksAfterTheOldestWait) {
+TEST_P(DeviceWindowByHosts, LooksAfterTheOldestWait) {
   ThreadGroup group(2);
   std::atomic<bool> over = false;
-  const auto errors = on_gpus(group, kApart, [&](Gpu& gpu, Communicator& communicator) {
+  const auto errors = on_gpus(group, GetParam(), [&](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 4);
     opened.barrier();
     if (communicator.rank() == 0) {
@@ -271,10 +279,10 @@ TEST(DeviceWindow, LooksAfterTheOldestWait) {
 }
 
 // A call that fails before all of it is enqueued: what its stream has of it goes on.
-TEST(DeviceWindow, EndsWhatIsHalfEnqueued) {
+TEST_P(DeviceWindowByHosts, EndsWhatIsHalfEnqueued) {
   ThreadGroup group(2);
   std::atomic<bool> gone = false;
-  const auto errors = on_gpus(group, kApart, [&](Gpu& gpu, Communicator& communicator) {
+  const auto errors = on_gpus(group, GetParam(), [&](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 8 << 20);
     opened.barrier();
     if (communicator.rank() == 0) {
@@ -312,10 +320,10 @@ TEST(DeviceWindow, EndsWhatIsHalfEnqueued) {
 
 // As a graph does it: what was enqueued comes once more, without the host.
 // Its stream has other work first, which no rank is to blame for.
-TEST(DeviceWindow, TheTimeOfAnAccessBeginsWhenItsStreamComesToIt) {
+TEST_P(DeviceWindowByHosts, TheTimeOfAnAccessBeginsWhenItsStreamComesToIt) {
   using std::chrono::milliseconds;
   ThreadGroup group(2);
-  const auto errors = on_gpus(group, kApart, [](Gpu& gpu, Communicator& communicator) {
+  const auto errors = on_gpus(group, GetParam(), [](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 4);
     FakeDevice::launch([] { std::this_thread::sleep_for(milliseconds(900)); }, opened.stream);
     const float value = 1;

@@ -236,7 +236,7 @@ TEST(NcclWindow, ComesOnlyWhereItIsAskedFor) {
     EXPECT_STREQ(opened.window->route(), "peer");
     opened.close();
     WindowGpu elsewhere = gpu.window;
-    elsewhere.gpus.node = [rank = communicator.rank()] { return "node " + std::to_string(rank); };
+    elsewhere.gpus.kernel_unsupported_reason = [] { return std::string("it has no kernels"); };
     const auto memory = gpu.allocate(64);
     open_window(communicator, memory.get(), {64, DType::kFloat32}, memory, kPatience, "", &elsewhere);
   });

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Windows on GPUs of ranks that share no memory, such as those of several nodes. Each rank has a
+// board of its own (staged_board.h). What its streams write there, its host sends on as messages of
+// the group. The peer's host writes it into the peer's board, where the peer's streams find it:
+//
+//   origin's stream   copy to the slot, raise(asked) ...            wait(answered), copy out of it
+//   origin's host                    message, data ->              <- raise(answered)
+//   target's host                              raise(asked)      message, data ->
+//   target's stream                                  copy, add or count, raise(answered)
+//
+// The progress threads of both ranks have to call serve(). Thread rules: those of DeviceWindow.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transports/channel.h"
+#include "windows/device_window.h"
+
+namespace altorch {
+
+class RelayedWindow : public DeviceWindow {
+ public:
+  // `place`: a lane, or a slot of signals. `number`: of the request, or the count of signals.
+  struct Message {
+    enum Kind : std::uint32_t { kAsks, kAnswers, kSignals, kLeaves };
+    std::uint32_t kind = kLeaves, place = 0, number = 0;
+    StagedBoard::Request request = {};
+  };
+
+  static constexpr int kMostRanks = 64;  // each takes 4 MiB of pinned memory of every other
+
+  // `memory`: with boards that no other rank shares. `tags`: the first of two tags that no other
+  // messages use.
+  RelayedWindow(Memory memory, int rank, const Registered& own, OnError on_error, Channel& channel,
+                std::int64_t tags);
+  ~RelayedWindow() override;
+
+  const char* name() const override { return "host_relay"; }
+  bool serve() override;
+  bool close(bool agreed) override;
+
+ private:
+  struct Sent {
+    Message message;
+    std::array<Request, 2> requests;  // the message, its data
+  };
+  enum class Step { kIdle, kAwaitsMessage, kAwaitsData, kOver };
+  struct Peer {
+    int rank = 0;
+    Step step = Step::kIdle;
+    Message message;  // that arrives
+    std::array<Request, 1> request;
+    std::deque<std::unique_ptr<Sent>> sent;
+    // The last that was sent, by lane or slot; and the last answer that has come.
+    std::array<std::uint32_t, StagedBoard::kLanes> asked{}, answered{}, heard{};
+    std::array<std::uint32_t, kSignalSlots> signals{};
+  };
+
+  bool collect(Peer& peer);
+  bool send_on(Peer& peer);
+  bool receive(Peer& peer);
+  // False: the message makes no sense.
+  bool accept(Peer& peer);
+  void write(Peer& peer);
+  void send(Peer& peer, const Message& message, const std::byte* data, std::size_t bytes);
+  void await(Peer& peer, std::byte* data, std::size_t bytes);
+  void close_channel(bool agreed);
+
+  Channel& channel_;
+  const std::int64_t tags_;
+  const StagedBoard board_;
+  std::mutex relaying_;  // guards what follows
+  std::vector<Peer> peers_;
+  bool closed_ = false, free_ = true;
+};
+
+}  // namespace altorch
