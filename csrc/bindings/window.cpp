@@ -169,9 +169,9 @@ void bind_window(py::module_& module) {
       .def("fence", &AlWindow::fence, Released(), "Collective: flush(), and then a barrier of this window.")
       .def("map_remote_tensor", &AlWindow::map, Released(), py::arg("rank"),
            "What rank has registered, as a row of elements of its own memory.")
-      .def_property_readonly(
-          "route", &AlWindow::route,
-          "What carries it: 'shm', 'mpi' or 'messages', 'peer', 'host_staged' or 'nccl' on GPUs.");
+      .def_property_readonly("route", &AlWindow::route,
+                             "What carries it: 'shm', 'mpi' or 'messages', 'peer', 'host_staged', "
+                             "'host_relay' or 'nccl' on GPUs.");
   module.def(
       "window_routes",
       [] {

@@ -180,7 +180,7 @@ constexpr Row kGpuWindowRows[] = {
            "pinned memory that ranks on this node share, and the help of the target's process",
            "it is for ranks on one node"),
     window(On::kGpuWindow, "host_relay", "messages between the hosts of both ranks, which copy and serve",
-           ""),
+           "it is for at most 64 ranks: each pins 4 MiB for every other", {.most_ranks = 64}),
     window(On::kGpuWindow, "nccl",
            "NCCL's own windows beside mapped memory; only where ALTORCH_ROUTE=window=nccl asks",
            "it is for ranks on one node", {.only = Only::kNamed}),

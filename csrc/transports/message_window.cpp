@@ -25,7 +25,7 @@ struct Answer {
 
 // The requests of one rank.
 struct MessageWindow::Server {
-  enum class Step { kIdle, kAwaitsRequest, kAwaitsData, kAnswers, kLeft };
+  enum class Step { kIdle, kAwaitsRequest, kAwaitsData, kAnswers, kOver };
   int source = 0;
   Step step = Step::kIdle;
   WindowRequest asked{};
@@ -136,7 +136,7 @@ bool MessageWindow::serve() {
 bool MessageWindow::serve(Server& server) {
   using Step = Server::Step;
   bool moved = false;
-  if (server.step == Step::kLeft) return false;
+  if (server.step == Step::kOver) return false;
   for (int turns = 0; turns < 16; ++turns) {
     if (server.step == Step::kIdle) {
       channel_.receive(&server.asked, sizeof server.asked, server.source, tags_ + kRequest,
@@ -144,13 +144,19 @@ bool MessageWindow::serve(Server& server) {
       server.step = Step::kAwaitsRequest;
     }
     std::optional<Error> error;
-    // An error here means that the peer or the group has ended; the threads that wait for it find
-    // that themselves.
-    if (channel_.test(server.requests, error) != State::kDone) return moved;
+    const State state = channel_.test(server.requests, error);
+    if (state == State::kPending) return moved;
+    // The peer or the group has ended; the threads that wait for it find that themselves. Nothing
+    // has come, and a second test() would not say so.
+    if (state == State::kFailed) {
+      free_ = channel_.cancel(server.requests) && free_;
+      server.step = Step::kOver;
+      return moved;
+    }
     moved = true;
     if (server.step == Step::kAwaitsRequest) {
       carry_out(server);
-      if (server.step == Step::kLeft) return true;
+      if (server.step == Step::kOver) return true;
     } else if (server.step == Step::kAwaitsData) {
       access_memory(server.call, memory_);
       answer(server);
@@ -164,7 +170,7 @@ bool MessageWindow::serve(Server& server) {
 void MessageWindow::carry_out(Server& server) {
   const WindowRequest& asked = server.asked;
   if (asked.access == kLeaves) {
-    server.step = Server::Step::kLeft;
+    server.step = Server::Step::kOver;
     server.left.store(true, std::memory_order_release);
     return;
   }

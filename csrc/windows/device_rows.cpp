@@ -26,7 +26,9 @@ class StagedOpening : protected DeviceOpening {
     };
     const auto make_boards = [&] {
       const std::size_t board = rounded_up(DeviceWindow::board_bytes(size_), sizeof(Flag));
-      memory.board = pin(*memory.device, board + StagedBoard::bytes(size_));
+      memory.is_relayed = is_relayed();
+      memory.board =
+          pin(*memory.device, board + StagedBoard::bytes(size_, is_relayed() ? rank_ : StagedBoard::kShared));
       memory.staged = PinnedMemory(memory.board, memory.board.get() + board);
       memory.of.resize(cards_.size());
       memory.of[static_cast<std::size_t>(rank_)] = DeviceMemory(DeviceMemory(), opening_.memory);
@@ -42,18 +44,13 @@ class StagedOpening : protected DeviceOpening {
   virtual bool exchange(std::string& unsupported_reason) {
     return exchange_cards_on_node(device_unsupported_reason(gpu_.gpus, gpu_.device), {}, unsupported_reason);
   }
+  virtual bool is_relayed() const { return false; }
   virtual PinnedMemory pin(Device& device, std::size_t bytes) const { return share(device, "board", bytes); }
   virtual std::unique_ptr<RemoteMemory> make(DeviceWindow::Memory memory) const {
     return std::make_unique<DeviceWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
                                           /*co_resident=*/false, std::vector<std::string>(cards_.size()));
   }
 };
-
-std::string too_many(int ranks) {
-  if (ranks <= RelayedWindow::kMostRanks) return "";
-  return "it is for at most " + std::to_string(RelayedWindow::kMostRanks) +
-         " ranks, which pin memory for each other";
-}
 
 // Nothing of another rank's is reached.
 class RelayOpening final : public StagedOpening {
@@ -62,10 +59,9 @@ class RelayOpening final : public StagedOpening {
 
  private:
   bool exchange(std::string& unsupported_reason) override {
-    std::string own_reason = too_many(size_);
-    if (own_reason.empty()) own_reason = device_unsupported_reason(gpu_.gpus, gpu_.device);
-    return exchange_cards(own_reason, {}, unsupported_reason);
+    return exchange_cards(device_unsupported_reason(gpu_.gpus, gpu_.device), {}, unsupported_reason);
   }
+  bool is_relayed() const override { return true; }
   PinnedMemory pin(Device& device, std::size_t bytes) const override { return device.pin(bytes); }
   std::unique_ptr<RemoteMemory> make(DeviceWindow::Memory memory) const override {
     return std::make_unique<RelayedWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
@@ -86,15 +82,10 @@ std::optional<std::string> unsupported_here(int) {
   return found.empty() ? std::nullopt : std::optional(found);
 }
 
-std::optional<std::string> relay_unsupported_here(int ranks) {
-  if (std::string found = too_many(ranks); !found.empty()) return found;
-  return unsupported_here<device_unsupported_reason>(ranks);
-}
-
 constexpr std::array kDeviceRows = {
     WindowRow{"peer", unsupported_here<mapping_unsupported_reason>, open<PeerOpening>},
     WindowRow{"host_staged", unsupported_here<device_unsupported_reason>, open<StagedOpening>},
-    WindowRow{"host_relay", relay_unsupported_here, open<RelayOpening>},
+    WindowRow{"host_relay", unsupported_here<device_unsupported_reason>, open<RelayOpening>},
     WindowRow{"nccl", unsupported_here<nccl_window_unsupported_reason>, open_nccl_window},
 };
 

@@ -69,8 +69,8 @@ DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnErr
   if (can_add) memory_->device->prepare(own.dtype, ReduceOp::kSum, Device::kUpdate);
   if (!memory_->staged) return;
   try {
-    staged_.emplace(*memory_->device, *memory_->serving, StagedBoard(memory_->staged, ranks_), rank_, ranks_,
-                    map(rank_), own_, *reinterpret_cast<StagedAccess::Spot*>(count(kCounts, 2)), aborted());
+    staged_.emplace(*memory_->device, *memory_->serving, staged_board(), rank_, ranks_, map(rank_), own_,
+                    *reinterpret_cast<StagedAccess::Spot*>(count(kCounts, 2)), aborted());
   } catch (...) {  // its kernels may yet come
     leak_intentionally(std::make_unique<std::shared_ptr<Memory>>(memory_));
     throw;
@@ -85,6 +85,9 @@ WindowCount* DeviceWindow::count(Count what, std::size_t place) const {
 std::uint32_t* DeviceWindow::ended() const { return &count(kCounts, 0)->number; }
 std::uint32_t* DeviceWindow::aborted() const {
   return &reinterpret_cast<ToldHost*>(memory_->told.get())->aborted;
+}
+StagedBoard DeviceWindow::staged_board() const {
+  return {memory_->staged, ranks_, memory_->is_relayed ? rank_ : StagedBoard::kShared};
 }
 bool DeviceWindow::is_aborted() const { return std::atomic_ref(*aborted()).load() != 0; }
 Flag& DeviceWindow::mark_of(std::size_t stream) const {

@@ -29,10 +29,11 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
     std::unique_ptr<Device> device;
     std::vector<DeviceMemory> of;       // by rank: what it has registered
     std::vector<DeviceMemory> signals;  // by rank: where the others signal it, signal_bytes()
-    PinnedMemory board;                 // shared by all, board_bytes()
+    PinnedMemory board;                 // board_bytes(); shared by all, unless `is_relayed`
     DeviceMemory counts;                // of this rank, count_bytes()
     PinnedMemory told;                  // by the device to the host, told_bytes()
-    PinnedMemory staged;  // shared by all, StagedBoard::bytes(); null: the memory of all is mapped
+    PinnedMemory staged;      // StagedBoard::bytes(); shared like `board`; null: the memory of all is mapped
+    bool is_relayed = false;  // both are this rank's own (relayed_window.h)
     std::unique_ptr<Device> serving;  // with `staged`: the same device in a second context
   };
   static std::size_t signal_bytes(int ranks);
@@ -75,7 +76,8 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   void remember(const WindowCall& call, bool waits);
   void end_wait(const WindowCall& call);
   bool is_aborted() const;
-  // On the board.
+  StagedBoard staged_board() const;
+  // On `board`.
   Flag& board_signal(int target, int source, int slot) const;
   Flag& left(int rank) const;
 

@@ -11,14 +11,23 @@
 namespace altorch {
 namespace {
 
-enum RelayTag : std::int64_t { kMessages, kRelayData };
+enum RelayTag : std::int64_t { kMessageTag, kDataTag };
 
-constexpr std::size_t kMostMessages = 32;  // to a peer, at once
-constexpr int kMessagesAtOnce = 32;        // of a peer
+constexpr std::size_t kMaxSent = 32;  // messages to a peer that are under way
+constexpr int kMaxReceived = 32;      // messages of a peer, in one turn
 constexpr std::chrono::milliseconds kLastMessages{200};
 
 std::uint32_t count_of(const Flag& flag) {
   return std::atomic_ref(const_cast<std::uint32_t&>(flag.count)).load(std::memory_order_acquire);
+}
+
+// Unlike Flag::raise() beside end(), which raises flags of this rank's streams at the same time.
+void raise_beside_end(Flag& flag, std::uint32_t value) {
+  const std::atomic_ref count(flag.count);
+  std::uint32_t now = count.load(std::memory_order_acquire);
+  while (static_cast<std::int32_t>(now - value) < 0 &&
+         !count.compare_exchange_weak(now, value, std::memory_order_release, std::memory_order_acquire)) {
+  }
 }
 
 // The data that go to the target, or come back.
@@ -43,32 +52,38 @@ RelayedWindow::RelayedWindow(Memory memory, int rank, const Registered& own, OnE
                    std::vector<std::string>(static_cast<std::size_t>(channel.size()))),
       channel_(channel),
       tags_(tags),
-      board_(memory_->staged, ranks_),
+      board_(staged_board()),
       peers_(static_cast<std::size_t>(ranks_)) {
   for (int peer = 0; peer < ranks_; ++peer) peers_[static_cast<std::size_t>(peer)].rank = peer;
+  peers_[static_cast<std::size_t>(rank_)].step = Step::kOver;
 }
 
 RelayedWindow::~RelayedWindow() {
-  close_channel(/*agreed=*/false);
-  if (free_) return;
-  for (Peer& peer : peers_) leak_intentionally(std::make_unique<Peer>(std::move(peer)));
+  leave(/*agreed=*/false);
+  cancel();
+  if (!free_) leak_intentionally(std::make_unique<std::vector<Peer>>(std::move(peers_)));
 }
 
 bool RelayedWindow::serve() {
-  bool moved = DeviceWindow::serve();
   const std::unique_lock lock(relaying_, std::try_to_lock);
-  if (!lock || closed_ || is_aborted()) return moved;
+  if (!lock || closed_ || is_aborted()) return false;
+  has_served_ = true;
+  return relay();
+}
+
+bool RelayedWindow::relay() {
+  bool moved = false;
   for (Peer& peer : peers_) {
-    if (peer.rank == rank_) continue;
     moved |= collect(peer);
-    moved |= send_on(peer);
     moved |= receive(peer);
   }
+  moved |= DeviceWindow::serve();
+  for (Peer& peer : peers_) moved |= send_on(peer);
   return moved;
 }
 
-// An error here means that the peer or the group has ended; the threads that wait for it find that
-// themselves.
+// An error here, and in receive(), means that the peer or the group has ended. The threads that
+// look after waits find that themselves.
 bool RelayedWindow::collect(Peer& peer) {
   bool moved = false;
   std::optional<Error> error;
@@ -83,15 +98,16 @@ void RelayedWindow::send(Peer& peer, const Message& message, const std::byte* da
   peer.sent.push_back(std::make_unique<Sent>());
   Sent& sent = *peer.sent.back();
   sent.message = message;
-  channel_.send(&sent.message, sizeof sent.message, peer.rank, tags_ + kMessages, sent.requests[0]);
-  if (bytes > 0) channel_.send(data, bytes, peer.rank, tags_ + kRelayData, sent.requests[1]);
+  channel_.send(&sent.message, sizeof sent.message, peer.rank, tags_ + kMessageTag, sent.requests[0]);
+  if (bytes > 0) channel_.send(data, bytes, peer.rank, tags_ + kDataTag, sent.requests[1]);
 }
 
 // What this rank's streams have written into its board since the last time. A signal is written
 // when the calls before it are answered, so it needs no place among the requests.
 bool RelayedWindow::send_on(Peer& peer) {
+  if (peer.step == Step::kOver) return false;
   const std::size_t before = peer.sent.size();
-  const auto has_room = [&] { return peer.sent.size() < kMostMessages; };
+  const auto has_room = [&] { return peer.sent.size() < kMaxSent; };
   for (std::uint32_t place = 0; place < StagedBoard::kLanes; ++place) {
     const int lane = static_cast<int>(place);
     std::uint32_t &asked = peer.asked[place], &answered = peer.answered[place];
@@ -117,26 +133,33 @@ bool RelayedWindow::send_on(Peer& peer) {
 
 bool RelayedWindow::receive(Peer& peer) {
   bool moved = false;
-  for (int time = 0; time < kMessagesAtOnce && peer.step != Step::kOver; ++time) {
+  for (int turn = 0; turn < kMaxReceived && peer.step != Step::kOver; ++turn) {
     if (peer.step == Step::kIdle) {
-      channel_.receive(&peer.message, sizeof peer.message, peer.rank, tags_ + kMessages, peer.request[0]);
+      channel_.receive(&peer.message, sizeof peer.message, peer.rank, tags_ + kMessageTag, peer.request[0]);
       peer.step = Step::kAwaitsMessage;
     }
     std::optional<Error> error;
-    if (channel_.test(peer.request, error) != State::kDone) return moved;
+    const State state = channel_.test(peer.request, error);
+    if (state == State::kPending) return moved;
+    if (state == State::kFailed) {  // nothing has come, and a second test() would not say so
+      free_ = channel_.cancel(peer.request) && free_;
+      peer.step = Step::kOver;
+      return moved;
+    }
     moved = true;
     if (peer.step == Step::kAwaitsData) {
       write(peer);
     } else if (!accept(peer)) {
-      log(LogLevel::kError, "what rank " + std::to_string(peer.rank) +
-                                " of a group says of a window on a GPU makes no sense; report this");
+      log(LogLevel::kError,
+          "rank " + std::to_string(peer.rank) +
+              " of a group has sent an invalid message about a window on a GPU; report this");
       peer.step = Step::kOver;
     }
   }
   return moved;
 }
 
-// The peer has not been checked, so nothing is believed but what this rank's own board bears out.
+// Nothing is written that the board has no room for.
 bool RelayedWindow::accept(Peer& peer) {
   const Message& message = peer.message;
   const bool signals = message.kind == Message::kSignals;
@@ -153,78 +176,83 @@ bool RelayedWindow::accept(Peer& peer) {
   } else if (message.kind == Message::kAsks) {
     const std::uint32_t before = count_of(board_.asked(peer.rank, lane, rank_));
     if (message.number != before + 1 || !fits_in_slot(message.request)) return false;
-    await(peer, board_.slot(peer.rank, lane, message.request.slot), bytes_there(message.request.asked));
+    await_data(peer, board_.slot(peer.rank, lane, message.request.slot), bytes_there(message.request.asked));
   } else {
     const std::uint32_t sent = peer.asked[message.place];
-    if (message.kind != Message::kAnswers || message.number != peer.heard[message.place] + 1 ||
+    if (message.kind != Message::kAnswers || message.number != peer.received[message.place] + 1 ||
         static_cast<std::int32_t>(sent - message.number) < 0)
       return false;
     const StagedBoard::Request& own = board_.request(rank_, lane, peer.rank, message.number);
-    await(peer, board_.slot(rank_, lane, own.slot), bytes_back(own.asked));
+    await_data(peer, board_.slot(rank_, lane, own.slot), bytes_back(own.asked));
   }
   return true;
 }
 
-// Receives what follows the message, if anything does.
-void RelayedWindow::await(Peer& peer, std::byte* data, std::size_t bytes) {
+void RelayedWindow::await_data(Peer& peer, std::byte* data, std::size_t bytes) {
   if (bytes == 0) return write(peer);
-  channel_.receive(data, bytes, peer.rank, tags_ + kRelayData, peer.request[0]);
+  channel_.receive(data, bytes, peer.rank, tags_ + kDataTag, peer.request[0]);
   peer.step = Step::kAwaitsData;
 }
 
-// Writes a message into this rank's board.
+// Writes the message into this rank's board.
 void RelayedWindow::write(Peer& peer) {
   const Message& message = peer.message;
   const int place = static_cast<int>(message.place);
   peer.step = Step::kIdle;
   if (message.kind == Message::kSignals) {
-    board_signal(rank_, peer.rank, place).raise(message.number);
+    raise_beside_end(board_signal(rank_, peer.rank, place), message.number);
   } else if (message.kind == Message::kAsks) {
-    board_.request(peer.rank, place, rank_, message.number) = message.request;
+    StagedBoard::Request& request = board_.request(peer.rank, place, rank_, message.number);
+    request = message.request;
+    request.number = message.number;
     board_.asked(peer.rank, place, rank_).raise(message.number);
   } else {
-    peer.heard[message.place] = message.number;
+    peer.received[message.place] = message.number;
     board_.request(rank_, place, peer.rank, message.number).found = message.request.found;
-    board_.answered(rank_, place, peer.rank).raise(message.number);
+    raise_beside_end(board_.answered(rank_, place, peer.rank), message.number);
   }
 }
 
+// First the last messages: once DeviceWindow has closed, the board says what has not happened.
 bool RelayedWindow::close(bool agreed) {
+  leave(agreed);
   const bool past = DeviceWindow::close(agreed);
-  close_channel(agreed);
+  cancel();
   return past && free_;
 }
 
-// Tells all peers, unless they know, that this rank answers no more.
-void RelayedWindow::close_channel(bool agreed) {
+// The messages before it hold signals that a peer may wait for. So, if all ranks close the window,
+// this rank goes on receiving until each peer has left.
+void RelayedWindow::leave(bool agreed) {
   const std::lock_guard lock(relaying_);
-  if (closed_) return;
-  closed_ = true;
-  std::vector<Request> last(peers_.size());
-  static const Message kLeaves;
-  for (const Peer& peer : peers_) {
-    if (!agreed && peer.rank != rank_)
-      channel_.send(&kLeaves, sizeof kLeaves, peer.rank, tags_ + kMessages,
-                    last[static_cast<std::size_t>(peer.rank)]);
-  }
-  std::optional<Error> error;
-  const auto until = std::chrono::steady_clock::now() + kLastMessages;
-  const auto are_sent = [&] {
-    bool sent = channel_.test(last, error) == State::kDone;
+  if (std::exchange(closed_, true) || !has_served_) return;
+  try {
+    if (!is_aborted()) relay();
     for (Peer& peer : peers_) {
-      collect(peer);
-      sent &= peer.sent.empty();
+      if (peer.rank != rank_) send(peer, {}, nullptr, 0);
     }
-    return sent;
-  };
-  while (!are_sent() && std::chrono::steady_clock::now() < until)
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  free_ = channel_.cancel(last);
+    const auto has_left = [&](Peer& peer) {
+      collect(peer);
+      if (agreed) receive(peer);
+      return peer.sent.empty() && (!agreed || peer.step == Step::kOver);
+    };
+    const auto until = std::chrono::steady_clock::now() + kLastMessages;
+    const auto count = [&] { return std::ranges::count_if(peers_, has_left); };
+    while (count() < std::ssize(peers_) && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  } catch (const Error&) {  // what a peer left in shared memory makes no sense
+  }
+}
+
+// What is being sent lies in memory that lives on if it cannot be cancelled.
+void RelayedWindow::cancel() {
+  const std::lock_guard lock(relaying_);
+  if (std::exchange(cancelled_, true)) return;
   for (Peer& peer : peers_) {
     free_ = channel_.cancel(peer.request) && free_;
     for (const auto& sent : peer.sent) free_ = channel_.cancel(sent->requests) && free_;
   }
-  if (!free_) leak_intentionally(std::make_unique<std::shared_ptr<DeviceWindow::Memory>>(memory_));
+  if (!free_) leak_intentionally(std::make_unique<std::shared_ptr<Memory>>(memory_));
 }
 
 }  // namespace altorch

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows on GPUs of ranks that share no memory, such as those of several nodes. Each rank has a
-// board of its own (staged_board.h). What its streams write there, its host sends on as messages of
-// the group. The peer's host writes it into the peer's board, where the peer's streams find it:
+// Windows on GPUs of ranks that share no memory, such as those of several nodes. Each rank has its
+// own board (staged_board.h). The host sends what its streams write there to the peers, as messages
+// of the group. The host of a peer writes it into the board of that rank, where streams wait for it:
 //
 //   origin's stream   copy to the slot, raise(asked) ...            wait(answered), copy out of it
-//   origin's host                    message, data ->              <- raise(answered)
-//   target's host                              raise(asked)      message, data ->
-//   target's stream                                  copy, add or count, raise(answered)
+//   origin's host                    message, data ->             <- raise(answered)
+//   target's host                                 raise(asked)     message, data ->
+//   target's stream                                     copy, add or count, raise(answered)
 //
 // The progress threads of both ranks have to call serve(). Thread rules: those of DeviceWindow.
 #pragma once
@@ -32,10 +32,8 @@ class RelayedWindow : public DeviceWindow {
     StagedBoard::Request request = {};
   };
 
-  static constexpr int kMostRanks = 64;  // each takes 4 MiB of pinned memory of every other
-
-  // `memory`: with boards that no other rank shares. `tags`: the first of two tags that no other
-  // messages use.
+  // `memory`: with boards of this rank alone. `tags`: the first of two tags that no other messages
+  // use.
   RelayedWindow(Memory memory, int rank, const Registered& own, OnError on_error, Channel& channel,
                 std::int64_t tags);
   ~RelayedWindow() override;
@@ -53,30 +51,36 @@ class RelayedWindow : public DeviceWindow {
   struct Peer {
     int rank = 0;
     Step step = Step::kIdle;
-    Message message;  // that arrives
+    Message message;  // received last
     std::array<Request, 1> request;
     std::deque<std::unique_ptr<Sent>> sent;
-    // The last that was sent, by lane or slot; and the last answer that has come.
-    std::array<std::uint32_t, StagedBoard::kLanes> asked{}, answered{}, heard{};
+    // The numbers of the last requests and answers that were sent, by lane, and the counts of
+    // signals, by slot.
+    std::array<std::uint32_t, StagedBoard::kLanes> asked{}, answered{};
     std::array<std::uint32_t, kSignalSlots> signals{};
+    // The number of the last answer that was received, by lane.
+    std::array<std::uint32_t, StagedBoard::kLanes> received{};
   };
 
+  bool relay();
   bool collect(Peer& peer);
   bool send_on(Peer& peer);
   bool receive(Peer& peer);
-  // False: the message makes no sense.
+  // False: the message is invalid.
   bool accept(Peer& peer);
   void write(Peer& peer);
   void send(Peer& peer, const Message& message, const std::byte* data, std::size_t bytes);
-  void await(Peer& peer, std::byte* data, std::size_t bytes);
-  void close_channel(bool agreed);
+  void await_data(Peer& peer, std::byte* data, std::size_t bytes);
+  // Sends the last messages and, if `agreed`, receives those of the peers.
+  void leave(bool agreed);
+  void cancel();
 
   Channel& channel_;
   const std::int64_t tags_;
   const StagedBoard board_;
   std::mutex relaying_;  // guards what follows
   std::vector<Peer> peers_;
-  bool closed_ = false, free_ = true;
+  bool has_served_ = false, closed_ = false, cancelled_ = false, free_ = true;
 };
 
 }  // namespace altorch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Access to the memory of GPUs that do not map each other's memory, through pinned memory that
-// their ranks share.
+// Access to the memory of GPUs that do not map each other's memory, through pinned memory
+// (staged_board.h).
 //
 //   origin's stream   copy into a slot, raise(asked)                                       wait(answered), copy out of it
 //   target's host                                    sees it, gives a stream of its own:

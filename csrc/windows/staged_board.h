@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pinned memory that the ranks of a window share if their GPUs do not map each other's memory:
-// requests, and slots for data in flight.
+// The pinned memory through which the ranks of a window reach each other if their GPUs do not map
+// each other's memory: requests, and slots for data in flight. The ranks of a node share it. If they
+// share no memory, each has its own, without what concerns other ranks alone (relayed_window.h).
 //
 // A rank has kLanes lanes, one for each stream that it uses at a time. A lane has slots for data
 // and, for each target, numbered requests. Three flags hold the number of the last request that is
@@ -32,11 +33,13 @@ class StagedBoard {
     std::uint32_t number;  // of the request itself
   };
 
-  static std::size_t bytes(int ranks) {
-    const auto all = static_cast<std::size_t>(ranks);
-    return all * kLanes * (all * sizeof(Pair) + kSlots * kSlotBytes);
+  static constexpr int kShared = -1;
+  // `owner`: the rank whose own board it is, or kShared.
+  static std::size_t bytes(int ranks, int owner = kShared) {
+    return pairs(ranks, owner) * sizeof(Pair) + index(ranks, 0) * kSlots * kSlotBytes;
   }
-  StagedBoard(PinnedMemory memory, int ranks) : memory_(std::move(memory)), ranks_(ranks) {}
+  StagedBoard(PinnedMemory memory, int ranks, int owner = kShared)
+      : memory_(std::move(memory)), ranks_(ranks), owner_(owner) {}
 
   Flag& asked(int origin, int lane, int target) const { return pair(origin, lane, target).asked; }
   Flag& answered(int origin, int lane, int target) const { return pair(origin, lane, target).answered; }
@@ -45,8 +48,8 @@ class StagedBoard {
     return pair(origin, lane, target).requests[number % kRequests];
   }
   std::byte* slot(int origin, int lane, std::uint64_t slot) const {
-    const std::size_t pairs = index(ranks_, 0) * static_cast<std::size_t>(ranks_);
-    return memory_.get() + pairs * sizeof(Pair) + (index(origin, lane) * kSlots + slot) * kSlotBytes;
+    return memory_.get() + pairs(ranks_, owner_) * sizeof(Pair) +
+           (index(origin, lane) * kSlots + slot) * kSlotBytes;
   }
 
  private:
@@ -54,17 +57,23 @@ class StagedBoard {
     Flag asked, answered, passed;
     Request requests[kRequests];
   };
-  static std::size_t index(int origin, int lane) {
-    return static_cast<std::size_t>(origin) * kLanes + static_cast<std::size_t>(lane);
+  static std::size_t index(int rank, int lane) {
+    return static_cast<std::size_t>(rank) * kLanes + static_cast<std::size_t>(lane);
+  }
+  // An owner is the origin of the first half, and the target of the other.
+  static std::size_t pairs(int ranks, int owner) {
+    return index(ranks, 0) * (owner == kShared ? static_cast<std::size_t>(ranks) : 2);
   }
   Pair& pair(int origin, int lane, int target) const {
-    const std::size_t at =
-        index(origin, lane) * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(target);
+    const std::size_t at = owner_ == kShared ? index(origin, lane) * static_cast<std::size_t>(ranks_) +
+                                                   static_cast<std::size_t>(target)
+                           : origin == owner_ ? index(target, lane)
+                                              : index(ranks_, 0) + index(origin, lane);
     return reinterpret_cast<Pair*>(memory_.get())[at];
   }
 
   const PinnedMemory memory_;
-  const int ranks_;
+  const int ranks_, owner_;
 };
 
 }  // namespace altorch

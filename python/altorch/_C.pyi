@@ -153,7 +153,7 @@ class Window:
         """What `rank` has registered, as a row of elements of its own memory."""
     @property
     def route(self) -> str:
-        """What carries it: 'shm', 'mpi' or 'messages'; on GPUs 'peer', 'host_staged' or 'nccl'."""
+        """What carries it: 'shm', 'mpi' or 'messages'; on GPUs 'peer', 'host_staged', 'host_relay' or 'nccl'."""
 
 def window_routes() -> list[dict[str, Any]]: ...
 def empty_shareable(sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor: ...

@@ -212,6 +212,28 @@ TEST_P(DeviceWindowByHosts, StreamsDoNotHoldEachOtherUp) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
+// A rank that ends its group has told its peer what its streams had signalled before.
+TEST_P(DeviceWindowByHosts, SignalsReachAPeerThatWaitsBeforeTheirRankLeaves) {
+  ThreadGroup group(2);
+  const auto errors = on_gpus(group, GetParam(), [](Gpu& gpu, Communicator& communicator) {
+    const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 4);
+    opened.barrier();
+    if (communicator.rank() == 0) {
+      WindowCall made = opened.call(Access::kSignal, 1, 0, 0);
+      made.slot = 3;
+      bool free = true;
+      opened.window->access(made, kPatience, free);
+      EXPECT_TRUE(gpu.device.synchronize(opened.stream));
+    } else {
+      opened.window->enqueue_wait(0, 3, opened.stream, /*captured=*/false, kPatience);
+      EXPECT_TRUE(gpu.device.synchronize(opened.stream));
+      for (const float each : opened.values) EXPECT_EQ(each, 0.0f);
+    }
+    opened.window->release(/*agreed=*/false);
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
 // A stream that waits for the help of a rank that has gone goes on, and what was to be got is
 // marked.
 TEST_P(DeviceWindowByHosts, EndsAccessesThatNoPeerAnswers) {

@@ -33,7 +33,8 @@ struct RelayedRank {
     memory.of.resize(kRelayRanks);
     memory.of[static_cast<std::size_t>(rank)] = DeviceMemory(DeviceMemory(), values.data());
     memory.board = memory.device->pin(DeviceWindow::board_bytes(kRelayRanks));
-    memory.staged = staged = memory.device->pin(StagedBoard::bytes(kRelayRanks));
+    memory.is_relayed = true;
+    memory.staged = staged = memory.device->pin(StagedBoard::bytes(kRelayRanks, rank));
     memory.counts = memory.device->allocate(DeviceWindow::count_bytes(kRelayRanks));
     memory.told = memory.device->pin(DeviceWindow::told_bytes(kRelayRanks));
     window = std::make_unique<RelayedWindow>(std::move(memory), rank, Registered{kBytes, DType::kUInt8},
@@ -74,7 +75,7 @@ Received after(const std::vector<Message>& messages, const std::vector<std::byte
     RelayedRank own(channel, rank);
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
     while (std::chrono::steady_clock::now() < until) own.window->serve();
-    const StagedBoard board(own.staged, kRelayRanks);
+    const StagedBoard board(own.staged, kRelayRanks, rank);
     received = {board.asked(1, 0, 0).reached(1), own.window->has_left(1), own.values};
     own.window->close(/*agreed=*/true);
   });
@@ -108,6 +109,14 @@ TEST(RelayedWindow, WritesNothingOutsideOfIt) {
   for (const std::byte each : after({message}, data).values) EXPECT_EQ(each, std::byte{0});
 }
 
+// As where the peer is lost between a message and its data: what lies in the slot is not taken for
+// them.
+TEST(RelayedWindow, CarriesOutNothingWhoseDataFail) {
+  const Received received = after({put_of(8)}, std::vector<std::byte>(9, std::byte{7}));
+  EXPECT_FALSE(received.asked);
+  EXPECT_FALSE(received.left);
+}
+
 TEST(RelayedWindow, TakesNoMessageOutOfItsOrder) {
   Message message = put_of(0);
   message.number = 2;
@@ -128,7 +137,7 @@ TEST(RelayedWindow, BelievesNothingBehindWhatMakesNoSense) {
     EXPECT_FALSE(after({senseless, put_of(0)}).asked);
 }
 
-TEST(RelayedWindow, HearsThatAPeerLeaves) { EXPECT_TRUE(after({Message{}}).left); }
+TEST(RelayedWindow, NoticesThatAPeerLeaves) { EXPECT_TRUE(after({Message{}}).left); }
 
 }  // namespace
 }  // namespace altorch
