@@ -18,8 +18,11 @@ using hierarchical::Stage;
 
 namespace {
 
-// A longer vector, and blocks that need more memory, are carried in parts where the plan allows it.
-constexpr std::int64_t kPart = 8 << 20;
+// A longer vector, and blocks that need more memory, are carried in parts where the plan allows it:
+// short enough that little of the call has nothing beside it, and long enough that waits for other
+// ranks cost little.
+constexpr std::int64_t kLeastPart = 1 << 20, kMostPart = 2 << 20;
+constexpr std::int64_t kPartsWanted = 4;
 
 // Between so many members.
 const Algorithm& algorithm_for(const Call& call, int members) {
@@ -31,7 +34,12 @@ const Algorithm& algorithm_for(const Call& call, int members) {
 }  // namespace
 
 std::int64_t HierarchicalCollectives::part_elements(const Call& call, const hierarchical::Layout& layout) {
-  return hierarchical::longest_part(call, layout, kPart);
+  const std::int64_t blocks = has_blocks(call.kind) ? layout.size() : 1, length = longest_block(call);
+  const std::int64_t bytes = length * blocks * static_cast<std::int64_t>(size_of(call.dtype));
+  const std::int64_t longest =
+      hierarchical::longest_part(call, layout, std::clamp(bytes / kPartsWanted, kLeastPart, kMostPart));
+  const std::int64_t parts = std::max<std::int64_t>(1, (length + longest - 1) / longest);
+  return std::max<std::int64_t>(1, (length + parts - 1) / parts);
 }
 
 double HierarchicalCollectives::cost(const Call& call, const hierarchical::Layout& layout,
@@ -61,93 +69,149 @@ HierarchicalCollectives::HierarchicalCollectives(const Node& node, Channel& chan
     : node_(node),
       layout_(node.node_of_rank, channel.rank()),
       tag_bits_(engine_tag_bits(channel)),
-      between_(channel) {}
+      running_{Running(channel), Running(channel)} {}
 
 void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, std::string_view,
                                     Request& request) {
-  if (!memory_) throw Error(ErrorKind::kInternal, "a call came after one that had failed half-way");
+  for (Running& part : running_) {
+    if (!part.memory) throw Error(ErrorKind::kInternal, "a call came after one that had failed half-way");
+    part.number = -1;
+    part.stages.clear();
+    part.stage = 0;
+  }
   call_ = call;
   identity_ = identity;
-  done_ = 0;
+  part_elements_ = part_elements(call, layout_);
+  parts_ = std::max<std::int64_t>(1, (longest_block(call) + part_elements_ - 1) / part_elements_);
+  begun_ = 0;
   request.handle = 1;
-  start_part();
+  begin_part(running_[0]);
+  begin_stage(running_[0]);
 }
 
-bool HierarchicalCollectives::start_part() {
-  const std::int64_t length = longest_block(call_);
-  if (done_ > 0 && done_ >= length) return false;
-  const std::int64_t count = std::min(length - done_, part_elements(call_, layout_));
+bool HierarchicalCollectives::begin_part(Running& part) {
+  if (begun_ == parts_) return false;
+  part.number = begun_++;
+  const std::int64_t begin = part.number * part_elements_;
+  const std::int64_t count = std::min(longest_block(call_) - begin, part_elements_);
   const std::size_t element = size_of(call_.dtype);
-  stages_ = hierarchical::plan_of(call_, layout_, {done_, count}, [&](std::int64_t elements) {
-    return memory_->beside.reserve(static_cast<std::size_t>(elements) * element);
+  part.stages = hierarchical::plan_of(call_, layout_, {begin, count}, [&](std::int64_t elements) {
+    return part.memory->beside.reserve(static_cast<std::size_t>(elements) * element);
   });
-  stage_ = 0;
-  done_ += std::max<std::int64_t>(count, 1);
-  start_stage();
+  part.stage = 0;
+  part.begun_on_node = 0;
+  part.on_node = static_cast<int>(std::ranges::count_if(
+      part.stages, [](const Stage& stage) { return stage.is_on_node() && !stage.is_own(); }));
   return true;
 }
 
-void HierarchicalCollectives::start_stage() {
-  for (; stage_ < stages_.size() && stages_[stage_].is_own(); ++stage_) {
-    for (const hierarchical::Move& move : stages_[stage_].moves)
-      std::memcpy(move.to, move.from, static_cast<std::size_t>(move.count) * size_of(call_.dtype));
-  }
-  if (stage_ == stages_.size()) return;
-  const Stage& stage = stages_[stage_];
-  messages_fly_ = !stage.is_on_node();
-  if (messages_fly_) return start_messages(stage);
-  node_.shared->start(stage.call, append_call(identity_, static_cast<std::uint64_t>(stage.number)), {},
-                      on_node_);
+// All ranks of a node call each other in one order: the first call of part 1, what is left of part
+// 0, the first call of part 2, what is left of part 1, and so on.
+bool HierarchicalCollectives::has_turn_on_node(const Running& part) {
+  if (node_is_busy_) return false;
+  const Running& beside = other(part);
+  const bool has_more = beside.begun_on_node<beside.on_node, has_begun = beside.begun_on_node> 0;
+  const bool is_before = beside.number >= 0 && beside.number == part.number - 1;
+  if (part.begun_on_node == 0) return !is_before || !has_more || has_begun;
+  if (part.number + 1 == parts_) return !is_before || !has_more;
+  return beside.number == part.number + 1 && (!has_more || has_begun);
 }
 
-void HierarchicalCollectives::start_messages(const Stage& stage) {
+bool HierarchicalCollectives::begin_stage(Running& part) {
+  for (; !part.over() && part.stages[part.stage].is_own(); ++part.stage) {
+    for (const hierarchical::Move& move : part.stages[part.stage].moves)
+      std::memcpy(move.to, move.from, static_cast<std::size_t>(move.count) * size_of(call_.dtype));
+  }
+  if (part.over()) return false;
+  const Stage& stage = part.stages[part.stage];
+  if (!stage.is_on_node()) {
+    begin_messages(part, stage);
+    return true;
+  }
+  if (!has_turn_on_node(part)) return false;
+  node_.shared->start(stage.call, append_call(identity_, static_cast<std::uint64_t>(stage.number)), {},
+                      on_node_);
+  part.doing = Doing::kOnNode;
+  ++part.begun_on_node;
+  node_is_busy_ = true;
+  return true;
+}
+
+void HierarchicalCollectives::begin_messages(Running& part, const Stage& stage) {
   const int size = static_cast<int>(stage.members.size());
-  between_.become(stage.members, stage.own);
+  part.between.become(stage.members, stage.own);
   const Call& call = stage.call;
   const Algorithm& algorithm = algorithm_for(call, size);
   // Members are one of each node, so that this rank always has the same place among as many.
-  const Schedule& schedule = schedules_.of(algorithm, call, stage.own, size);
+  const Schedule& schedule = part.schedules.of(algorithm, call, stage.own, size);
   void* scratch =
-      memory_->scratch.reserve(static_cast<std::size_t>(schedule.scratch_count) * size_of(call.dtype));
+      part.memory->scratch.reserve(static_cast<std::size_t>(schedule.scratch_count) * size_of(call.dtype));
+  // Two parts that are under way at the same time never have one tag.
   const auto hash = static_cast<std::int64_t>(
       Fnv().add(identity_).add(static_cast<std::uint64_t>(stage.number)).value() >> 8);
   const std::int64_t half = std::int64_t{1} << tag_bits_;
-  execution_.start(schedule, between_, {call.input, call.output, scratch, call.dtype, call.op},
-                   half | (hash & (half - 1)));
+  const std::int64_t tag = half | (((hash << 1) | (part.number & 1)) & (half - 1));
+  part.doing = Doing::kMessages;
+  part.execution.start(schedule, part.between, {call.input, call.output, scratch, call.dtype, call.op}, tag);
 }
 
 std::uint64_t HierarchicalCollectives::steps() const {
   constexpr std::uint64_t kMostRounds = 1 << 20;
-  return stages_done_ * kMostRounds + execution_.round() + (node_.shared ? node_.shared->steps() : 0);
+  return stages_done_ * kMostRounds + running_[0].execution.round() + running_[1].execution.round() +
+         (node_.shared ? node_.shared->steps() : 0);
 }
 
 State HierarchicalCollectives::test(Request& request, std::optional<Error>& error) {
   if (request.handle == 0) return State::kDone;
-  do {
-    while (stage_ < stages_.size()) {
-      const State state = messages_fly_ ? execution_.advance(error) : node_.shared->test(on_node_, error);
-      if (state != State::kDone) return state;
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (Running& part : running_) {
+      if (part.over() && !begin_part(part)) continue;
+      if (part.doing == Doing::kNothing) begin_stage(part);
+      if (part.over()) moved = true;  // it was this rank's own to the end
+      if (part.doing == Doing::kNothing) continue;
+      const bool on_node = part.doing == Doing::kOnNode;
+      const State state = on_node ? node_.shared->test(on_node_, error) : part.execution.advance(error);
+      if (state == State::kFailed) return state;
+      if (state == State::kPending) continue;
+      if (on_node) node_is_busy_ = false;
+      part.doing = Doing::kNothing;
+      ++part.stage;
       ++stages_done_;
-      ++stage_;
-      start_stage();
+      moved = true;
     }
-  } while (start_part());
-  memory_->scratch.trim();
-  memory_->beside.trim();
+  }
+  if (begun_ < parts_ || !running_[0].over() || !running_[1].over()) return State::kPending;
+  for (Running& part : running_) {
+    part.memory->scratch.trim();
+    part.memory->beside.trim();
+  }
   request.handle = 0;
   return State::kDone;
 }
 
 WaitTarget HierarchicalCollectives::wait_target() const {
-  return messages_fly_ || !node_.shared ? WaitTarget() : node_.shared->wait_target();
+  for (const Running& part : running_) {
+    if (part.doing == Doing::kMessages) return {};
+  }
+  return node_is_busy_ ? node_.shared->wait_target() : WaitTarget();
 }
 
+// MPI may write to what is in flight for as long as the process lives.
 bool HierarchicalCollectives::cancel(Request& request) {
   if (request.handle == 0) return true;
   request.handle = 0;
-  if (stage_ == stages_.size()) return true;
-  const bool clean = messages_fly_ ? execution_.cancel() : node_.shared->cancel(on_node_);
-  if (!clean) leak_intentionally(std::move(memory_));  // MPI may write to it for as long as the process lives
+  bool clean = true;
+  for (Running& part : running_) {
+    if (part.doing == Doing::kMessages) clean = part.execution.cancel() && clean;
+    if (part.doing == Doing::kOnNode) clean = node_.shared->cancel(on_node_) && clean;
+    part.doing = Doing::kNothing;
+  }
+  node_is_busy_ = false;
+  for (Running& part : running_) {
+    if (!clean) leak_intentionally(std::move(part.memory));
+  }
   return clean;
 }
 

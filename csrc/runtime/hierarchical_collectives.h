@@ -3,7 +3,9 @@
 // (plan.h).
 #pragma once
 
+#include <array>
 #include <memory>
+#include <vector>
 
 #include "collectives/algorithm.h"
 #include "collectives/executor.h"
@@ -30,7 +32,7 @@ class HierarchicalCollectives : public NativeCollectives {
   // Seconds of the messages between nodes, by the model; memory is not in it.
   static double cost(const Call& call, const hierarchical::Layout& layout, const CostModel& model);
   // The elements of one part: of the vector, or of every block. Longer calls are carried part by
-  // part.
+  // part, two at a time: one through memory, while messages carry the other.
   static std::int64_t part_elements(const Call& call, const hierarchical::Layout& layout);
   // Seconds, with the stages on this rank's node (select/costs.h).
   double estimate(const Call& call, const CostModel& model) const;
@@ -41,35 +43,47 @@ class HierarchicalCollectives : public NativeCollectives {
   WaitTarget wait_target() const override;
 
  private:
-  // False: the one before was the last.
-  bool start_part();
-  // From stage_ on the first that others take part in; what this rank does by itself is done on the
-  // way.
-  void start_stage();
-  void start_messages(const hierarchical::Stage& stage);
+  // What transports may write to and read from while a part is under way.
+  struct Memory {
+    Scratch scratch, beside;
+  };
+  enum class Doing { kNothing, kOnNode, kMessages };
+  // A part of the call under way.
+  struct Running {
+    explicit Running(Channel& channel) : between(channel) {}
+    bool over() const { return stage == stages.size(); }
+
+    std::int64_t number = -1;  // of the part
+    std::vector<hierarchical::Stage> stages;
+    std::size_t stage = 0;
+    Doing doing = Doing::kNothing;
+    int on_node = 0, begun_on_node = 0;  // stages on the node
+    hierarchical::PartChannel between;
+    std::unique_ptr<Memory> memory = std::make_unique<Memory>();
+    ScheduleCache schedules;
+    Execution execution;
+  };
+
+  Running& other(const Running& part) { return running_[&part == &running_[0] ? 1 : 0]; }
+  bool begin_part(Running& part);
+  // Begins the stages that this rank does by itself, and the next one if it may. False: nothing has
+  // begun.
+  bool begin_stage(Running& part);
+  void begin_messages(Running& part, const hierarchical::Stage& stage);
+  bool has_turn_on_node(const Running& part);
 
   const Node& node_;
   const hierarchical::Layout layout_;
   const int tag_bits_;
-  hierarchical::PartChannel between_;
 
   // The call under way.
   Call call_;
   std::uint64_t identity_ = 0;
-  std::int64_t done_ = 0;  // elements
-  std::vector<hierarchical::Stage> stages_;
-  std::size_t stage_ = 0;
+  std::int64_t part_elements_ = 0, parts_ = 0, begun_ = 0;
+  std::array<Running, 2> running_;
   Request on_node_;
-  bool messages_fly_ = false;
+  bool node_is_busy_ = false;
   std::uint64_t stages_done_ = 0;  // in the life of the group
-
-  // What transports may write to and read from while a call is under way.
-  struct Memory {
-    Scratch scratch, beside;
-  };
-  std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
-  ScheduleCache schedules_;
-  Execution execution_;
 };
 
 }  // namespace altorch
