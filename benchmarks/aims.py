@@ -21,13 +21,9 @@ AIMS = {"cpu": cpu_aims.AIMS, "cpu on nodes": cpu_aims.AIMS_ON_NODES, "cuda": cu
 
 def judge(files: Sequence[Path], as_markdown: bool = False) -> bool:
     """Prints the tables; whether no aim was missed."""
-    # Ranks that share a GPU are measured for what they do, and have no aims.
-    found = [
-        row
-        for file in files
-        for row in rows.read(file)
-        if "ranks" in row and row["ranks"] <= row.get("gpus", row["ranks"])
-    ]
+    measured = [row for file in files for row in rows.read(file) if "ranks" in row]
+    # Ranks that share a GPU, and GPUs of several nodes, are measured without an aim.
+    found = [row for row in measured if row["ranks"] <= row.get("gpus", row["ranks"]) and place(row) in AIMS]
     reached = True
     for device, ranks in sorted({(place(row), row["ranks"]) for row in found}):
         here = [row for row in found if (place(row), row["ranks"]) == (device, ranks)]
@@ -41,6 +37,8 @@ def judge(files: Sequence[Path], as_markdown: bool = False) -> bool:
                 print(slower + "\n")
         else:
             aims.show(title(here), results)
+    for table in markdown.on_nodes([row for row in measured if "nodes" in row]) if as_markdown else ():
+        print(table + "\n")
     return reached
 
 

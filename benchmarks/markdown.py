@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables for docs/benchmarks.md: results on aims, and altorch beside Gloo with that run's floors."""
+"""Tables for docs/benchmarks.md: results on aims, altorch beside Gloo with that run's floors, ratios on nodes."""
 
 from __future__ import annotations
 
@@ -56,6 +56,51 @@ def slower_than_a_peer(rows: list[Row]) -> str:
     return f"slower than a peer, {rows[0]['ranks']} ranks:\n\n" + table(
         ["peer", "what", "where"], lines, left=3
     )
+
+
+def on_nodes(rows: list[Row]) -> Iterator[str]:
+    """How many times as fast a contender is as others on several nodes, by medians: a table for each contender."""
+    cpu = Results(rows).of(benchmark="cpu_nodes")
+    gpus = Results(rows).of(benchmark="cuda_collectives")
+    yield from _times_as_fast("al", [("al:messages", "sync"), ("gloo", "sync")], cpu)
+    yield from _times_as_fast("al:hierarchical", [("nccl", "sync"), ("nccl", "graph")], gpus)
+    # Where each rank is alone on its node, CPU tensors go by the same MPI; types do not matter.
+    alone = [row for row in cpu + gpus if row["ranks"] == row["nodes"]]
+    over_mpi = [
+        row | {"contender": "MPI"} for row in alone if (row["contender"], row["device"]) == ("al", "cpu")
+    ]
+    yield from _times_as_fast("al:host_relay", [("MPI", "sync"), ("nccl", "sync")], alone + over_mpi)
+
+
+def _times_as_fast(mine: str, others: list[tuple[str, str]], rows: list[Row]) -> Iterator[str]:
+    """A line for each operation and number of ranks, a column for each size that all of them have measured."""
+    cases: dict[tuple[str, int, int], dict[tuple[str, str], float]] = {}
+    for row in rows:
+        took = cases.setdefault((row["operation"], row["ranks"], row["bytes"]), {})
+        took[row["contender"], row["mode"]] = row["median_us"]
+    lines: dict[tuple[str, int], dict[int, str]] = {}
+    for (operation, ranks, size), took in cases.items():
+        pairs = [((mine, mode), (other, mode)) for other, mode in others]
+        if all(key in took for pair in pairs for key in pair):
+            ratios = (took[theirs] / took[ours] for ours, theirs in pairs)
+            lines.setdefault((operation, ranks), {})[size] = ", ".join(map(_ratio, ratios))
+    if not lines:
+        return
+    sizes = sorted({size for line in lines.values() for size in line if size})
+    columns = ["operation", "ranks", *map(human_bytes, sizes)]
+    found = [
+        [operation, str(ranks), *(line.get(size, "") for size in sizes)]
+        for (operation, ranks), line in lines.items()
+        if 0 not in line
+    ]
+    against = ", ".join(f"{other} ({mode})" for other, mode in others)
+    yield f"{mine}, times as fast as {against}:\n\n{table(columns, found)}"
+    if empty := [f"{name} of {ranks} ranks {line[0]}" for (name, ranks), line in lines.items() if 0 in line]:
+        yield "; ".join(empty)
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value < 3 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
 def _lines(results: Results, dtype: str) -> Iterator[list[str]]:
