@@ -105,6 +105,7 @@ THIRD = ("shm", "mpi", "al-gloo", "nodes", "gloo")
 ON_GPUS = ("cuda", "peer", "al-nccl", "host_staged", "host_relay", "nccl", "nccl2")
 IN_GRAPHS = tuple(route for route in ON_GPUS if route != "host_relay")  # which cannot be captured
 SHARING_GPUS = ("host_staged", "host_relay")  # the routes that let ranks do so
+GPU_NODES = ("hierarchical", "hierarchical-relay")  # two ranks on each of two nodes
 
 LOST, LATE = "rank 1 is lost", r"ranks?\b[^.;]*\b1\b"
 AGREE = "called|aborted it|BAND is not defined"
@@ -222,6 +223,7 @@ def _after_losses() -> Iterator[Situation]:
     )
     yield Situation("exits", moment, on, ranks=3, routes=("shm", "mpi", "al-gloo"))
     yield Situation("killed", moment, on, routes=("cuda", "peer", "al-nccl"))
+    yield Situation("killed", moment, on, ranks=4, routes=GPU_NODES)
 
 
 def _changes() -> Iterator[Situation]:
@@ -249,11 +251,34 @@ def _changes() -> Iterator[Situation]:
 
 
 def _on_gpus() -> Iterator[Situation]:
-    """Each for all routes. Cells take seconds to begin with, so that these are fewer than those on the CPU."""
-    lost = noticed(SUM, LOST)
+    yield from _on_each_gpu_route(ON_GPUS, 2)
+    yield from _on_each_gpu_route(GPU_NODES, 4)
+    for moment in ("before all_reduce", "in large all_reduce"):
+        yield Situation("killed", moment, noticed(SUM, "rank 2 is lost"), ranks=3, routes=SHARING_GPUS)
+    for ranks, routes in ((2, IN_GRAPHS), (4, GPU_NODES[:1])):
+        for failure, ending in (("killed", noticed(SUM, _lost(ranks))), ("stopped for 2 s", FINE)):
+            yield Situation(failure, "in replayed graphs", ending, ranks=ranks, routes=routes, own_gpus=True)
+    signal, windows = "wait for a signal of rank 1", ("cuda", "peer")
+    yield Situation("killed", "in wait_signal", noticed(signal, LOST), routes=windows)
+    yield Situation("stopped", "in wait_signal", timed_out(signal, "timeout"), routes=windows)
+    yield Situation("stopped for 2 s", "in wait_signal", FINE, routes=windows)
+
+
+def _lost(ranks: int) -> str:
+    return f"rank {ranks - 1} is lost"
+
+
+def _on_each_gpu_route(routes: tuple[str, ...], ranks: int) -> Iterator[Situation]:
+    """Cells take seconds to begin with, so that these are fewer than those on the CPU.
+
+    Of four ranks on two nodes, rank 3 is the victim. The other node waits for rank 2 between the nodes, and may
+    name that one as late."""
+    victim = ranks - 1
+    lost = noticed(SUM, _lost(ranks))
+    late_rank = LATE if ranks == 2 else r"ranks?\b[^.;]*\b[23]\b"
 
     def each(failure: str, moment: str, expected: Expected, calls: tuple[str, ...] = ("sync",)) -> Situation:
-        return Situation(failure, moment, expected, calls, routes=ON_GPUS)
+        return Situation(failure, moment, expected, calls, ranks, routes)
 
     yield each("killed", "before all_reduce", lost, BOTH)
     yield each("killed", "in large all_reduce", lost, BOTH)
@@ -261,16 +286,14 @@ def _on_gpus() -> Iterator[Situation]:
         yield each(death, "before all_reduce", lost)
     yield each("killed", BEHIND, lost, ASYNC)
     yield each("killed", "async, behind another", lost, ASYNC)
-    yield each("killed", "in barrier, behind all_reduce", noticed("all_reduce|barrier", LOST))
-    yield each("killed", "in recv", noticed("recv from rank 1", LOST))
-    yield each("killed", "in large send", noticed("send to rank 1", LOST))
-    yield each("killed", "before new_group", noticed("rank 1"))
-    yield each("killed", "in new_group", noticed("rank 1"))
+    yield each("killed", "in barrier, behind all_reduce", noticed("all_reduce|barrier", _lost(ranks)))
+    yield each("killed", "in recv", noticed(f"recv from rank {victim}", _lost(ranks)))
+    yield each("killed", "in large send", noticed(f"send to rank {victim}", _lost(ranks)))
+    yield each("killed", "before new_group", noticed(f"rank {victim}"))
+    yield each("killed", "in new_group", noticed(f"rank {victim}"))
     yield each("killed", "before destroy", FINE)
-    for moment in ("before all_reduce", "in large all_reduce"):
-        yield Situation("killed", moment, noticed(SUM, "rank 2 is lost"), ranks=3, routes=SHARING_GPUS)
 
-    late = timed_out(SUM, LATE, "timeout")
+    late = timed_out(SUM, late_rank, "timeout")
     yield each("late", "before all_reduce", late)
     yield each("stopped", "before all_reduce", late, BOTH)
     yield each("late", BEHIND, late, ASYNC)
@@ -279,21 +302,13 @@ def _on_gpus() -> Iterator[Situation]:
     yield each("stopped for 2 s", BEHIND, FINE, ASYNC)
 
     for mismatch in MISMATCHES:
-        yield each(mismatch.name, "in a call", noticed(CALL, "rank [01]", AGREE))
+        yield each(mismatch.name, "in a call", noticed(CALL, f"rank [0-{victim}]", AGREE))
 
     # What an abort has ended is not named: it is the group that was.
-    yield each("aborts twice", "with work in flight", noticed("abort|rank 1"), BOTH)
-    yield each("destroys its group", "before all_reduce", timed_out(SUM, LATE, BOTH_LATE))
+    yield each("aborts twice", "with work in flight", noticed(f"abort|rank {victim}"), BOTH)
+    yield each("destroys its group", "before all_reduce", timed_out(SUM, late_rank, BOTH_LATE))
     for moment in AT_THE_END:
         yield each("nothing", moment, FINE)
-
-    graphs = "in replayed graphs"
-    yield Situation("killed", graphs, lost, routes=IN_GRAPHS, own_gpus=True)
-    yield Situation("stopped for 2 s", graphs, FINE, routes=IN_GRAPHS, own_gpus=True)
-    signal, windows = "wait for a signal of rank 1", ("cuda", "peer")
-    yield Situation("killed", "in wait_signal", noticed(signal, LOST), routes=windows)
-    yield Situation("stopped", "in wait_signal", timed_out(signal, "timeout"), routes=windows)
-    yield Situation("stopped for 2 s", "in wait_signal", FINE, routes=windows)
 
 
 CELLS = tuple(

@@ -27,6 +27,8 @@ NAMES = {
     "al-nccl": "al: over NCCL",
     "host_staged": "al: `host_staged`",
     "host_relay": "al: `host_relay`",
+    "hierarchical": "al: two nodes, NCCL",
+    "hierarchical-relay": "al: two nodes, `host_relay`",
     "nccl": "torch's NCCL",
     "nccl2": "torch's `nccl2`",
 }

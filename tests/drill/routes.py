@@ -11,21 +11,24 @@ from tests.drill.needs import lacks_backend, lacks_gpus
 
 @dataclass(frozen=True)
 class Route:
-    """`gpus_each`: each rank needs a GPU for itself; else one for all of them will do."""
+    """`gpus_each`: each rank needs a GPU for itself; else `gpus` for all of them will do."""
 
     name: str
     backend: str
     env: dict[str, str] = field(default_factory=dict)
     device: str = "cpu"
     gpus_each: bool = False
+    gpus: int = 1
     node_of: Callable[[int], str] | None = None  # rank -> ALTORCH_NODE
 
     def environment(self, rank: int) -> dict[str, str]:
-        return self.env | ({"ALTORCH_NODE": self.node_of(rank)} if self.node_of else {})
+        """NCCL_HOSTID differs by node, unless `env` has it: a GPU that two nodes use is one of each to NCCL."""
+        node = self.node_of(rank) if self.node_of else ""
+        return ({"ALTORCH_NODE": node, "NCCL_HOSTID": node} if node else {}) | self.env
 
     def unsupported_reason(self, ranks: int, own_gpus: bool = False) -> str:
         """Why it cannot be tried here; empty: it can. `own_gpus`: no rank may share one."""
-        if self.device == "cuda" and (why := lacks_gpus(ranks if own_gpus or self.gpus_each else 1)):
+        if self.device == "cuda" and (why := lacks_gpus(ranks if own_gpus or self.gpus_each else self.gpus)):
             return why
         return lacks_backend(self.backend)
 
@@ -43,6 +46,15 @@ def _halves(rank: int) -> str:
     return str(rank % 2)
 
 
+def _pairs(rank: int) -> str:
+    """Ranks 0 and 1 on one node, 2 and 3 on the other: on two GPUs no ranks of a node share one."""
+    return str(rank // 2)
+
+
+_HIERARCHICAL = {"ALTORCH_ROUTE": "cuda=hierarchical"}
+# NCCL refuses ranks of one host that share a GPU, as four ranks on two GPUs do.
+_WITHOUT_NCCL = {"NCCL_HOSTID": "one", "CUDA_VISIBLE_DEVICES": "0,1"}
+
 ROUTES = {
     route.name: route
     for route in (
@@ -56,6 +68,8 @@ ROUTES = {
         Route("al-nccl", "al", {"ALTORCH_ROUTE": "cuda=nccl"}, device="cuda", gpus_each=True),
         Route("host_staged", "al", {"ALTORCH_ROUTE": "cuda=host_staged"}, device="cuda"),
         Route("host_relay", "al", {"ALTORCH_ROUTE": "cuda=host_relay"}, device="cuda"),
+        Route("hierarchical", "al", _HIERARCHICAL, device="cuda", gpus=2, node_of=_pairs),
+        Route("hierarchical-relay", "al", _HIERARCHICAL | _WITHOUT_NCCL, device="cuda", node_of=_pairs),
         Route("gloo", "gloo"),
         Route("nccl", "nccl", device="cuda", gpus_each=True),
         Route("nccl2", "nccl2", device="cuda", gpus_each=True),

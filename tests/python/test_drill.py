@@ -174,12 +174,27 @@ def test_a_route_that_is_missing_is_skipped_with_the_reason(runner, monkeypatch)
         ("killed before all_reduce @ peer", 2, ""),
         ("killed in replayed graphs @ host_staged", 1, "1 GPU is visible, and 2 needed"),
         ("killed before all_reduce, then survivors, 3 ranks @ cuda", 2, "2 GPUs are visible, and 3 needed"),
+        ("killed before all_reduce, 4 ranks @ hierarchical", 1, "1 GPU is visible, and 2 needed"),
+        ("killed before all_reduce, 4 ranks @ hierarchical", 2, ""),
+        ("killed before all_reduce, 4 ranks @ hierarchical-relay", 1, ""),
+        ("killed in replayed graphs, 4 ranks @ hierarchical", 2, "2 GPUs are visible, and 4 needed"),
         ("killed before all_reduce @ shm", 0, ""),
     ],
 )
 def test_what_a_cell_needs_of_gpus(name, gpus, unsupported_reason, monkeypatch):
     monkeypatch.setattr("tests.drill.needs.names_of_gpus", lambda: ("NVIDIA H100",) * gpus)
     assert BY_NAME[name].unsupported_reason == unsupported_reason
+
+
+@pytest.mark.parametrize(
+    ("route", "hosts"),
+    [("nodes", "0101"), ("hierarchical", "0011"), ("hierarchical-relay", ["one"] * 4), ("peer", [None] * 4)],
+)
+def test_ranks_on_nodes_are_on_hosts_of_nccl(route, hosts):
+    environments = [ROUTES[route].environment(rank) for rank in range(4)]
+    assert [each.get("NCCL_HOSTID") for each in environments] == list(hosts)
+    nodes = {"nodes": "0101", "peer": [None] * 4}.get(route, "0011")
+    assert [each.get("ALTORCH_NODE") for each in environments] == list(nodes)
 
 
 def test_what_this_torch_lacks_is_unsupported(monkeypatch):
