@@ -32,6 +32,7 @@ constexpr const char* kLater = "an earlier one serves";
 
 // Why a route that could carry the call does not.
 std::string why_later(const GpuRouteRow& row, const Operation& asked, const World& world) {
+  if (const char* why = row.named_only_reason(asked)) return why;
   std::int64_t most = 0;
   for (const Row& early : rows_on(On::kGpu)) {
     if (early.is_general() || early.carrier != row.name || !early.is_for(asked, world)) continue;

@@ -68,7 +68,7 @@ Agreement::Message& Agreement::message(int from, int to, End end, std::uint64_t 
   return all[(2 * pair + (end == kReceiver ? 1 : 0)) * kKeptMessages + number % kKeptMessages];
 }
 
-void Agreement::check(const Operation& operation) {
+void Agreement::check(const Operation& operation, bool even) {
   if (auto why = aborted()) throw Error(ErrorKind::kTransport, *why);
   if (operation.is_message()) {
     const bool sends = operation.kind == OpKind::kSend;
@@ -77,12 +77,12 @@ void Agreement::check(const Operation& operation) {
       compare_message(operation, operation.root, sends ? kSender : kReceiver, bytes);
     return;
   }
-  compare_call(operation);
+  compare_call(operation, even);
   compare_blocks(operation);
 }
 
-void Agreement::compare_call(const Operation& operation) {
-  const std::uint64_t number = ++calls_, mine = fingerprint(operation);
+void Agreement::compare_call(const Operation& operation, bool even) {
+  const std::uint64_t number = ++calls_, mine = fingerprint(operation, even);
   Call& own = call(place_of(rank_), number);
   ordered(own.number).store(0);
   ordered(own.fingerprint).store(mine);

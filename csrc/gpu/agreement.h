@@ -35,8 +35,8 @@ class Agreement {
   // To be called once for each operation, in the same order on all ranks; does not wait. Writes the
   // call down and compares it with the calls of the peers on this node. On a mismatch, aborts and
   // throws Error(kMismatch), which names both calls. Throws Error(kTransport) once the group is
-  // aborted.
-  void check(const Operation& operation);
+  // aborted. `even`: the route of the call takes it that the ranks agree on the count of a block.
+  void check(const Operation& operation, bool even = false);
 
   // Aborts the group for all ranks of this node. The first reason stays.
   void abort(const std::string& why);
@@ -56,7 +56,7 @@ class Agreement {
   Call& call(int place, std::uint64_t number) const;
   // Between places.
   Message& message(int from, int to, End end, std::uint64_t number) const;
-  void compare_call(const Operation& operation);
+  void compare_call(const Operation& operation, bool even);
   void compare_blocks(const Operation& operation);
   // Writes down this rank's end, and compares it with the peer's end if that is there already.
   void compare_message(const Operation& operation, int peer, End mine, std::int64_t bytes);

@@ -132,7 +132,8 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
   GpuRoute& route = find(operations, capturing);
   if (capturing) in_graphs_ = true;
   if (agreement_ && !capturing) {
-    for (const Operation& operation : operations) agreement_->check(operation);
+    const bool even = &route == routes_[index_of(gpu_rows::hierarchical)].get();
+    for (const Operation& operation : operations) agreement_->check(operation, even);
   }
   return route;
 }

@@ -35,8 +35,8 @@ std::string rows_from_bits(std::uint64_t bits) {
 
 // Where the ranks' splits may differ, one rank may call them even by chance, and only the root
 // knows the others' blocks.
-std::uint64_t agreed_count(const Operation& operation) {
-  if (operation.is_collective() && !all_know_sizes(operation.kind)) return 0;
+std::uint64_t agreed_count(const Operation& operation, bool even) {
+  if (!even && operation.is_collective() && !all_know_sizes(operation.kind)) return 0;
   if (!operation.uneven()) return static_cast<std::uint64_t>(operation.count);
   const auto counts = block_counts(operation);
   return static_cast<std::uint64_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
@@ -44,7 +44,7 @@ std::uint64_t agreed_count(const Operation& operation) {
 
 }  // namespace
 
-std::uint64_t fingerprint(const Operation& operation) {
+std::uint64_t fingerprint(const Operation& operation, bool even) {
   const bool rooted = is_rooted(operation.kind);
   std::uint64_t bits = static_cast<std::uint64_t>(operation.kind);
   bits = bits << kDTypeBits | static_cast<std::uint64_t>(operation.dtype);
@@ -54,12 +54,12 @@ std::uint64_t fingerprint(const Operation& operation) {
       rooted ? static_cast<std::uint64_t>(operation.root) : rows_in_bits(operation.norm_row);
   bits = bits << kRootBits | (root & mask(kRootBits));
   bits = bits << kDeviceBits | (operation.on_gpu() ? 1 : 0);
-  return bits << kCountBits | (agreed_count(operation) & mask(kCountBits));
+  return bits << kCountBits | (agreed_count(operation, even) & mask(kCountBits));
 }
 
 Operation remembered(const Operation& operation) {
   Operation copy = operation;
-  if (operation.uneven()) copy.count = static_cast<std::int64_t>(agreed_count(operation));
+  if (operation.uneven()) copy.count = static_cast<std::int64_t>(agreed_count(operation, /*even=*/false));
   copy.input = nullptr;
   copy.output = nullptr;
   copy.input_counts = copy.output_counts = {};

@@ -17,8 +17,9 @@
 namespace altorch {
 
 // What every rank must agree on. Per-rank counts are left out where ranks may rightly differ
-// (all_to_all, gather, scatter), and 0 then.
-std::uint64_t fingerprint(const Operation& operation);
+// (all_to_all, gather, scatter), and 0 then. `even`: the ranks must agree on the count of a block
+// all the same.
+std::uint64_t fingerprint(const Operation& operation, bool even = false);
 
 // What a rank tells others of its call.
 inline CallNote note_of(const Operation& operation) {

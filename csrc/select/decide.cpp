@@ -103,6 +103,7 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
     if ((!row.is_general() && !early_rows) || !row.serves(first, world)) continue;
     if (!row.is_general() && (row.limits.in_pairs ? pairs_are_taken : &gpu_route_of(row) == refused))
       continue;
+    if (gpu_route_of(row).named_only_reason(first)) continue;
     const Route route = by(row, asked);
     if (takes(route)) return route;
     // Whether a rank has small blocks only itself knows, so a row with in_pairs may be refused on

@@ -38,6 +38,10 @@ struct GpuRouteRow {
   std::optional<std::string> (*unsupported_on)(const GpuSource& gpus, int device);
   std::optional<std::string> (*unsupported_among)(const World& world);
   std::optional<std::string> (*unsupported_to)(const Operation& operation, const World& world);
+  // Why it carries such calls only where ALTORCH_ROUTE names it, one clause, or null (the default).
+  const char* (*named_only_reason)(const Operation& operation) = [](const Operation&) {
+    return static_cast<const char*>(nullptr);
+  };
   // Why the call cannot be captured into a CUDA graph, or nothing (the default). `asked`: the
   // protocol that ALTORCH_ROUTE names, or empty.
   std::optional<std::string> (*capture_unsupported_reason)(const Operation& operation, const World& world,

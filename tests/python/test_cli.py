@@ -309,6 +309,15 @@ def test_explain_on_gpus():
         "stage 3: all_gather of 4194304 elements among the 4 ranks of the node",
         "on the node by peer, between nodes by nccl",
     ]
+    exchange = ("all_to_all", "--bytes", "64M", "--nodes", "2", "--ranks", "8")
+    exchanged = explain(*exchange, env={"ALTORCH_ROUTE": "cuda=hierarchical"})
+    assert exchanged["rounds_text"].splitlines() == [
+        "stage 1: all_to_all of 16777216 elements among the 4 ranks of the node",
+        "stage 2: all_to_all of 16777216 elements among the 4 ranks of the node",
+        "stage 3: all_to_all of 67108864 elements between nodes, with ranks 0 4",
+        "on the node by peer, between nodes by nccl",
+    ]
+    assert "ALTORCH_ROUTE must name it" in explain(*exchange)["routes_not_taken"]["hierarchical"]
     # Who asks for staging through the host gets it, whichever way serves.
     staged = explain("all_reduce", "--nodes", "2", env={"ALTORCH_ROUTE": "cuda=host_staged"})
     assert staged["route"] == "host_relay"

@@ -58,6 +58,25 @@ def calls(world, dtype):
         out = torch.empty(count, dtype=kind, device=here)
         dist.reduce_scatter_tensor(out, blocks[world.rank].to(here))
         close(out, sum(wide(block) for block in blocks)[count * world.rank :][:count], dtype)
+        exchanged = torch.empty(world.size * count, dtype=kind, device=here)
+        dist.all_to_all_single(exchanged, blocks[world.rank].to(here))
+        want = [block[count * world.rank :][:count] for block in blocks]
+        assert torch.equal(exchanged.cpu(), torch.cat(want))
+        splits_and_lists(world, [block.to(here) for block in want], blocks[world.rank].to(here))
+
+
+def splits_and_lists(world, want, blocks):
+    """By another route: a rank does not know the other ranks' splits."""
+    count = want[0].numel()
+    lists = [torch.empty_like(block) for block in want]
+    dist.all_to_all(lists, [blocks[count * peer :][:count] for peer in range(world.size)])
+    assert all(torch.equal(got, block) for got, block in zip(lists, want, strict=True))
+    sent = [world.rank + 2 * peer for peer in range(world.size)]
+    taken = [peer + 2 * world.rank for peer in range(world.size)]
+    x = torch.full((sum(sent),), world.rank, dtype=blocks.dtype, device=blocks.device)
+    out = torch.empty(sum(taken), dtype=blocks.dtype, device=blocks.device)
+    dist.all_to_all_single(out, x, taken, sent)
+    assert out.tolist() == [peer for peer, count in enumerate(taken) for _ in range(count)]
 
 
 def means(world, dtype):
@@ -76,13 +95,13 @@ def calls_by_the_route(world, dtype):
     for operation in ("all_reduce", "broadcast", "all_gather", "reduce_scatter"):
         routes = {row["route"] for row in stats() if row["operation"] == operation}
         assert routes == {"cuda:hierarchical"}, operation
+    nodes = os.environ["ALTORCH_TEST_NODES"].split(",")
+    even = len({nodes.count(node) for node in nodes}) == 1
+    routes = {row["route"] for row in stats() if row["operation"] == "all_to_all"}
+    assert ("cuda:hierarchical" in routes) == even and len(routes) == 1 + even, routes
     if getattr(torch, dtype).is_floating_point:
         means(world, dtype)
-    here = device(world)
     dist.barrier()
-    exchanged = torch.empty(world.size, device=here)
-    dist.all_to_all_single(exchanged, torch.full((world.size,), float(world.rank), device=here))
-    assert exchanged.tolist() == list(range(world.size))
 
 
 @pytest.mark.parametrize("rails", RAILS)
@@ -96,16 +115,22 @@ def test_each_operation(nodes, dtype, rails):
 def a_graph(world):
     here = device(world)
     x = torch.zeros(300_000, device=here)
+    blocks, exchanged = torch.zeros_like(x), torch.zeros_like(x)
     dist.all_reduce(x)
+    dist.all_to_all_single(exchanged, blocks)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         dist.all_reduce(x)
+        dist.all_to_all_single(exchanged, blocks)
     for turn in range(5):
         parts = all_ranks(world, 300_000, "float32", seed=turn)
         x.copy_(parts[world.rank])
+        blocks.copy_(x)
         graph.replay()
         close(x, sum(wide(part) for part in parts), "float32")
+        want = [part.chunk(world.size)[world.rank] for part in parts]
+        assert torch.equal(exchanged.cpu(), torch.cat(want))
 
 
 @pytest.mark.skipif(GPUS < 2, reason="two GPUs are needed: graphs hold `peer`, and not `host_staged`")

@@ -33,8 +33,9 @@ Plan plan_for(OpKind kind) {
       return all_gather;
     case OpKind::kReduceScatter:
       return reduce_scatter;
-    case OpKind::kAllToAll:  // a rank knows only its own blocks
-    case OpKind::kGather:    // only the root knows them
+    case OpKind::kAllToAll:
+      return all_to_all;
+    case OpKind::kGather:  // only the root knows the blocks
     case OpKind::kScatter:
     case OpKind::kScan:  // which rank is below which, layouts that are not contiguous mix up
     case OpKind::kExscan:
@@ -50,6 +51,8 @@ Plan plan_for(OpKind kind) {
 
 bool has_plan(const Call& call, const Layout& layout) {
   if (!layout.pays() || !plan_for(call.kind)) return false;
+  // A rank does not know whether all blocks are even, and messages between all ranks are faster.
+  if (exchanges(call.kind)) return false;
   if (call.reduces() && is_exact(call.op)) return false;  // the sum of a node would be rounded
   const std::int64_t bytes = longest_block(call) * static_cast<std::int64_t>(size_of(call.dtype));
   if (call.kind == OpKind::kReduce) return bytes >= kReduce;
@@ -60,6 +63,8 @@ std::int64_t longest_part(const Call& call, const Layout& layout, std::int64_t b
   if (call.kind == OpKind::kAllGather && (all_gather_goes_by_nodes(call, layout) ||
                                           (layout.is_contiguous() && !all_gather_takes_rails(call, layout))))
     return std::max<std::int64_t>(1, longest_block(call));
+  if (exchanges(call.kind) && all_to_all_goes_whole(call, layout))
+    return std::max<std::int64_t>(1, call.count);
   const std::int64_t blocks = has_blocks(call.kind) ? layout.size() : 1;
   return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(size_of(call.dtype)) / blocks);
 }

@@ -7,7 +7,8 @@
 //            each, or the blocks of some ranks, with their node, then along their rail (the ranks
 //            that have the same place on the other nodes): all of them use the network
 //
-// A pure function of what all ranks know alike.
+// A pure function of what all ranks know alike. So an all_to_all has a plan only for even blocks,
+// and only where all nodes have as many ranks.
 #pragma once
 
 #include <functional>
@@ -48,7 +49,8 @@ struct Part {
 // all.
 using Reserve = std::function<void*(std::int64_t elements)>;
 
-// Whether such a call goes by stages. The functions below are for these calls only.
+// Whether such a call on host memory goes by stages. The functions below are for these calls, and
+// for the all_to_all above.
 bool has_plan(const Call& call, const Layout& layout);
 // A plan reserves at most three times the `bytes` of longest_part(), or this.
 inline constexpr std::int64_t kAtOnce = 32 << 20;

@@ -73,5 +73,8 @@ bool all_gather_goes_by_nodes(const Call& call, const Layout& layout);
 bool all_gather_takes_rails(const Call& call, const Layout& layout);
 void all_gather(Planner& plan);
 void reduce_scatter(Planner& plan);
+// exchange.cpp
+bool all_to_all_goes_whole(const Call& call, const Layout& layout);
+void all_to_all(Planner& plan);
 
 }  // namespace altorch::hierarchical

@@ -22,7 +22,9 @@ bool is_scaled(const Call& call) {
 }
 
 // Whether a plan for `kind` reserves memory beside the buffers.
-bool reserves(OpKind kind) { return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter; }
+bool reserves(OpKind kind) {
+  return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter || kind == OpKind::kAllToAll;
+}
 
 }  // namespace
 
@@ -46,6 +48,11 @@ std::optional<std::string> HierarchicalRoute::unsupported_reason(const Operation
     case OpKind::kReduceScatter:
     case OpKind::kAllGather:
     case OpKind::kBroadcast:
+      break;
+    case OpKind::kAllToAll:
+      if (operation.uneven()) return "of blocks with splits a rank knows only its own";
+      for (const World& node : world.nodes)
+        if (node.ranks != world.nodes.front().ranks) return "some nodes have more ranks than others";
       break;
     default:
       return std::string("it has no plan for ") + name_of(operation.kind);

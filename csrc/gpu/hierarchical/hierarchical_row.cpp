@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Several nodes, as a route that a group may take.
 #include "base/env.h"
+#include "base/shape.h"
 #include "gpu/hierarchical/hierarchical.h"
 #include "gpu/nccl/nccl_comm.h"
 #include "gpu/route_opening.h"
@@ -48,6 +49,12 @@ std::optional<std::string> unsupported_to(const Operation& operation, const Worl
   if (auto why = HierarchicalRoute::unsupported_reason(operation, world)) return why;
   if (&route_between_nodes(world) != &gpu_rows::nccl) return std::nullopt;
   return nccl::NcclComm::unsupported_reason(operation);
+}
+
+// On every other route a rank without splits may meet ranks with splits.
+const char* named_only_reason(const Operation& operation) {
+  return exchanges(operation.kind) ? "ALTORCH_ROUTE must name it, which says that no rank gives splits"
+                                   : nullptr;
 }
 
 std::optional<std::string> capture_unsupported_reason(const Operation&, const World& world,
@@ -162,6 +169,7 @@ extern const GpuRouteRow gpu_rows::hierarchical = {
     .unsupported_on = unsupported_on,
     .unsupported_among = unsupported_among,
     .unsupported_to = unsupported_to,
+    .named_only_reason = named_only_reason,
     .capture_unsupported_reason = capture_unsupported_reason,
     .explain = explain,
     .open = open,

@@ -77,7 +77,7 @@ TEST(ShapeOfRoutes, HostRelayFollowsIt) { hold_gpus(two_nodes(3), "host_relay", 
 // What it does not carry goes by nccl or host_relay.
 TEST(ShapeOfRoutes, HierarchicalFollowsIt) {
   for (const std::vector<int>& nodes :
-       std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 1}, {0, 1, 0, 0, 1, 0}}) {
+       std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 1, 0}, {0, 1, 1}, {0, 1, 0, 0, 1, 0}}) {
     for (const bool has_nccl : {true, false})
       hold_gpus(on_nodes(nodes, has_nccl), "hierarchical", 8 * kMost, /*scans=*/false, kCases / 4);
   }

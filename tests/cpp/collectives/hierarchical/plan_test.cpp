@@ -59,12 +59,13 @@ struct Case {
   bool has_blocks() const { return altorch::has_blocks(kind); }
 
   Values input(int rank) const {
-    return operand(rank, kind == OpKind::kReduceScatter ? all() : count(has_blocks() ? rank : 0));
+    const bool has_all = kind == OpKind::kReduceScatter || kind == OpKind::kAllToAll;
+    return operand(rank, has_all ? all() : count(has_blocks() ? rank : 0));
   }
   Values output(int rank) const {
     if (kind == OpKind::kAllReduce || kind == OpKind::kBroadcast) return operand(rank, count(0));
-    return Values(
-        static_cast<std::size_t>(kind == OpKind::kAllGather ? all() : count(has_blocks() ? rank : 0)), -1);
+    const bool has_all = kind == OpKind::kAllGather || kind == OpKind::kAllToAll;
+    return Values(static_cast<std::size_t>(has_all ? all() : count(has_blocks() ? rank : 0)), -1);
   }
   Values expected(int rank) const {
     switch (kind) {
@@ -83,6 +84,14 @@ struct Case {
         for (int each = 0; each < size(); ++each) {
           const Values block = operand(each, count(each));
           blocks.insert(blocks.end(), block.begin(), block.end());
+        }
+        return blocks;
+      }
+      case OpKind::kAllToAll: {
+        Values blocks;
+        for (int each = 0; each < size(); ++each) {
+          const Values sent = operand(each, all());
+          blocks.insert(blocks.end(), sent.begin() + begin(rank), sent.begin() + begin(rank) + count(rank));
         }
         return blocks;
       }
@@ -137,13 +146,15 @@ void expect_right(const Ranks& nodes, const Case& asked, std::int64_t bytes) {
   }
 }
 
-std::vector<Case> cases(int size, std::int64_t count) {
+std::vector<Case> cases(const Ranks& nodes, std::int64_t count) {
+  const auto size = static_cast<int>(nodes.size());
   const Counts even(static_cast<std::size_t>(size), count);
   std::vector<Case> all = {{OpKind::kBarrier, even}, {OpKind::kAllReduce, even}};
   for (int root = 0; root < size; ++root) {
     all.push_back({OpKind::kReduce, even, root});
     all.push_back({OpKind::kBroadcast, even, root});
   }
+  if (Layout(nodes, 0).is_even()) all.push_back({OpKind::kAllToAll, even});
   Counts uneven, of_one(static_cast<std::size_t>(size), 0);
   for (std::int64_t rank = 0; rank < size; ++rank) uneven.push_back(rank * (size - rank) * count / size);
   of_one.back() = count;
@@ -162,7 +173,7 @@ TEST(Plan, IsRightOnEveryLayout) {
       if (!Layout(nodes, 0).pays()) continue;
       // The last: long enough for the rails of all_gather.
       for (const std::int64_t count : {0, 1, 21, size == 5 ? 2000 : 5}) {
-        for (const Case& each : cases(size, count)) {
+        for (const Case& each : cases(nodes, count)) {
           SCOPED_TRACE(std::string(name_of(each.kind)) + " on nodes " + testing::PrintToString(nodes));
           for (const std::int64_t bytes : {kWhole, std::int64_t{8} * 8 * size})
             expect_right(nodes, each, bytes);
@@ -180,11 +191,38 @@ TEST(Plan, IsRightOnRandomLayouts) {
     const std::vector<Ranks> all = layouts(4 + turn % 4);
     const Ranks& nodes = all[random() % all.size()];
     if (!Layout(nodes, 0).pays()) continue;
-    for (const Case& each : cases(static_cast<int>(nodes.size()), kRails + 13)) {
+    for (const Case& each : cases(nodes, kRails + 13)) {
       SCOPED_TRACE(std::string(name_of(each.kind)) + " on nodes " + testing::PrintToString(nodes));
       expect_right(nodes, each, kWhole);
       if (testing::Test::HasFailure()) return;
     }
+  }
+}
+
+// As many messages of a rank as there are other nodes. Where nothing lies apart, nothing is moved.
+TEST(Plan, OfAnAllToAllHasOneMessageForEachNode) {
+  Values input(6 * 4), output(6 * 4), beside(2 * 6 * 4);
+  const auto plan = [&](const Ranks& nodes, Part part) {
+    const Call call{.kind = OpKind::kAllToAll,
+                    .dtype = DType::kInt64,
+                    .input = input.data(),
+                    .output = output.data(),
+                    .count = 4};
+    return plan_of(call, Layout(nodes, 4), part, [&](std::int64_t) { return beside.data(); });
+  };
+  const auto whole = plan({0, 0, 1, 1, 2, 2}, {0, 4});
+  ASSERT_EQ(whole.size(), 4);  // a call on the node for each node, and one along the rail
+  for (const std::size_t node : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
+    EXPECT_TRUE(whole[node].is_on_node());
+    EXPECT_EQ(whole[node].call.count, 4);
+    EXPECT_EQ(whole[node].call.input, input.data() + 8 * node);
+  }
+  EXPECT_EQ(whole[3].members, (Ranks{0, 2, 4}));
+  EXPECT_EQ(whole[3].call.count, 2 * 4);
+  EXPECT_EQ(whole[3].call.output, output.data());
+  for (const auto& moved : {plan({0, 0, 1, 1, 2, 2}, {0, 3}), plan({0, 1, 2, 0, 1, 2}, {0, 4})}) {
+    EXPECT_EQ(moved.size(), 6);
+    EXPECT_TRUE(moved.front().is_own() && moved.back().is_own());
   }
 }
 

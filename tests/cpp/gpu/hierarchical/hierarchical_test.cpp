@@ -26,6 +26,15 @@ Operation all_reduce_of(std::vector<float>& x) {
   return operation_of(OpKind::kAllReduce, x.data(), x.data(), static_cast<std::int64_t>(x.size()));
 }
 
+World world_of(const std::vector<std::string>& nodes) {
+  std::vector<GpuPeerInfo> peers(nodes.size());
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    peers[rank].gpu = std::to_string(rank);
+    peers[rank].node = nodes[rank];
+  }
+  return World::of(peers);
+}
+
 // The name of the route of an all_reduce that is right.
 std::string route_of(GpuRank& me, std::int64_t count) {
   auto x = numbers(count, me.rank);
@@ -133,17 +142,125 @@ TEST(Hierarchical, WhatItCannotCarryGoesAnotherWay) {
       }
     });
   }
-  std::vector<GpuPeerInfo> peers(3);
-  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    peers[rank].gpu = std::to_string(rank);
-    peers[rank].node = rank < 2 ? "a" : "b";
-  }
-  const World uneven = World::of(peers);
+  const World uneven = world_of({"a", "a", "b"});
   Operation mean = operation_of(OpKind::kAllReduce, nullptr, nullptr, kSmall);
   EXPECT_EQ(HierarchicalRoute::unsupported_reason(mean, uneven), std::nullopt);
   mean.op = ReduceOp::kAvg;
   EXPECT_EQ(HierarchicalRoute::unsupported_reason(mean, uneven),
             "it scales on the nodes, and a rank is alone on one");
+}
+
+// What rank `from` sends to rank `to`.
+std::vector<float> block_of(std::int64_t count, int from, int to) {
+  std::vector<float> block(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < block.size(); ++i)
+    block[i] = static_cast<float>(100 * from + 10 * to) + static_cast<float>(i % 7);
+  return block;
+}
+
+// The name of the route of an all_to_all that is right; empty `counts`: even blocks of `count`.
+std::string route_of_blocks(GpuRank& me, std::int64_t count, std::vector<std::int64_t> counts = {}) {
+  std::vector<float> input, want;
+  for (int peer = 0; peer < me.size; ++peer) {
+    const std::int64_t length = counts.empty() ? count : counts[static_cast<std::size_t>(peer)];
+    std::ranges::copy(block_of(length, me.rank, peer), std::back_inserter(input));
+    std::ranges::copy(block_of(length, peer, me.rank), std::back_inserter(want));
+  }
+  const auto before = input;
+  std::vector<float> output(want.size());
+  Operation call = operation_of(OpKind::kAllToAll, input.data(), output.data(), count);
+  call.input_counts = call.output_counts = counts;
+  const std::string name = me.call(call);
+  me.finish();
+  EXPECT_EQ(output, want);
+  EXPECT_EQ(input, before);
+  return name;
+}
+
+// Nodes whose ranks follow one another, in turns, and mixed up. The last call takes several parts.
+TEST(Hierarchical, EvenBlocksGoAlongTheRails) {
+  const RouteSetting setting("cuda=hierarchical");
+  for (const auto& nodes :
+       std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 1, 1}, {0, 1, 2, 1, 0, 2}}) {
+    for (const bool has_nccl : {true, false}) {
+      GpuWorld world(on_nodes(nodes, has_nccl));
+      world.run([&](GpuRank& me) {
+        for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, kSmall, kLarge / 4})
+          EXPECT_EQ(route_of_blocks(me, count), "hierarchical");
+        if (me.size == 4 && !has_nccl) EXPECT_EQ(route_of_blocks(me, (9 << 20) / 4 + 3), "hierarchical");
+      });
+      // No communicator of all ranks.
+      const int rails = static_cast<int>(nodes.size());
+      EXPECT_EQ(world.nccl().calls("ncclCommInitRankConfig"), has_nccl ? rails : 0);
+    }
+  }
+}
+
+// A rank does not know the other ranks' splits, so that it looks only at whether it gives some.
+TEST(Hierarchical, BlocksThatNoRailCarriesGoAnotherWay) {
+  const RouteSetting setting("cuda=hierarchical");
+  for (const bool has_nccl : {true, false}) {
+    const std::string another = has_nccl ? "nccl" : "host_relay";
+    GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
+    world.run([&](GpuRank& me) {
+      std::vector<std::int64_t> counts;
+      for (int peer = 0; peer < me.size; ++peer) counts.push_back(me.rank + peer);
+      EXPECT_EQ(route_of_blocks(me, 0, counts), another);
+      EXPECT_EQ(route_of_blocks(me, kSmall, std::vector<std::int64_t>(4, kSmall)), another);
+    });
+    GpuWorld uneven(on_nodes({0, 0, 0, 1, 1}, has_nccl));
+    uneven.run([&](GpuRank& me) { EXPECT_EQ(route_of_blocks(me, kSmall), another); });
+  }
+  const World uneven = world_of({"a", "a", "b"});
+  Operation blocks = operation_of(OpKind::kAllToAll, nullptr, nullptr, kSmall);
+  EXPECT_EQ(HierarchicalRoute::unsupported_reason(blocks, world_of({"a", "b", "a", "b"})), std::nullopt);
+  EXPECT_EQ(HierarchicalRoute::unsupported_reason(blocks, uneven), "some nodes have more ranks than others");
+  const std::vector<std::int64_t> counts(3, kSmall);
+  blocks.input_counts = blocks.output_counts = counts;
+  EXPECT_EQ(HierarchicalRoute::unsupported_reason(blocks, uneven),
+            "of blocks with splits a rank knows only its own");
+}
+
+// So ranks with splits still meet ranks without.
+TEST(Hierarchical, BlocksNeedASettingThatNamesIt) {
+  GpuWorld world(on_nodes(kTwoAndTwo, /*has_nccl=*/false));
+  world.run([&](GpuRank& me) {
+    EXPECT_EQ(route_of(me, kSmall), "hierarchical");
+    EXPECT_EQ(route_of_blocks(me, kSmall), "host_relay");
+    const std::vector<std::int64_t> counts(4, kSmall);
+    EXPECT_EQ(route_of_blocks(me, kSmall, me.rank == 1 ? counts : std::vector<std::int64_t>()), "host_relay");
+  });
+}
+
+// With the setting they take different routes, which the node is told.
+TEST(Hierarchical, RanksOfANodeOfWhichOneGivesSplitsAreToldAtOnce) {
+  const RouteSetting setting("cuda=hierarchical");
+  GpuWorld world(on_nodes(kTwoAndTwo, /*has_nccl=*/true));
+  std::atomic<int> called{0};
+  const auto errors = world.try_to(
+      [&](GpuRank& me) {
+        EXPECT_EQ(route_of_blocks(me, kFewest), "hierarchical");
+        const std::vector<std::int64_t> counts(4, kFewest);
+        EXPECT_EQ(route_of_blocks(me, kFewest, counts), "nccl");
+        std::vector<float> x(4 * kFewest), y(x.size());
+        Operation call = operation_of(OpKind::kAllToAll, x.data(), y.data(), kFewest);
+        if (me.rank == 1) {
+          wait_until([&] { return called >= 3; });
+          call.input_counts = call.output_counts = counts;
+          EXPECT_THROW(me.call(call), Error);
+        } else {
+          me.call(call);
+        }
+        ++called;
+        wait_until([&] { return called >= 4; });
+        EXPECT_EQ(me.routes.failure().has_value(), me.rank < 2);
+        ++called;
+        wait_until([&] { return called >= 8; });
+        me.routes.abort("aborted by the test");
+        me.finish();
+      },
+      /*aborts=*/true);
+  EXPECT_EQ(errors, all_good(4));
 }
 
 // Without MPS: kernels of NCCL would wait for each other.
@@ -183,7 +300,7 @@ TEST(Hierarchical, LongBlocksGoInParts) {
 
 // Not by the host, nor by host_staged, whose flags differ from replay to replay.
 TEST(Hierarchical, GoesIntoAGraphByPeerAndNccl) {
-  const RouteSetting setting("all_reduce=hierarchical");
+  const RouteSetting setting("all_reduce=hierarchical,all_to_all=hierarchical");
   auto without_nccl = on_nodes(kTwoAndTwo, false), without_peer = on_nodes(kTwoAndTwo, true);
   without_peer[1].cannot_map = "GPU 1 cannot reach the memory of the other GPU";  // found out late
   for (const auto& places : {on_nodes(kTwoAndTwo, true), without_nccl, without_peer}) {
@@ -202,31 +319,55 @@ TEST(Hierarchical, GoesIntoAGraphByPeerAndNccl) {
       me.routes.enqueue(route, {&call, 1}, me.stream);
       me.finish();
       EXPECT_EQ(x, sum(kLarge, me.size));
+      const Operation blocks = operation_of(OpKind::kAllToAll, x.data(), x.data(), kSmall);
+      EXPECT_STREQ(me.routes.choose({&blocks, 1}, /*capturing=*/true).name(), route.name());
     });
     for (const std::string& error : errors)
       EXPECT_EQ(error.substr(0, error.find(':')), places[0].has_nccl ? "" : "unsupported") << error;
   }
 }
 
+// Whether rails go by NCCL, and what is called.
+constexpr std::pair<bool, OpKind> kWaysToHang[] = {{true, OpKind::kAllReduce},
+                                                   {false, OpKind::kAllReduce},
+                                                   {true, OpKind::kAllToAll},
+                                                   {false, OpKind::kAllToAll}};
+
+// An all_reduce, or an all_to_all between four ranks.
+Operation hanging(OpKind kind, const std::vector<float>& x, std::vector<float>& y) {
+  const auto count = static_cast<std::int64_t>(x.size());
+  return operation_of(kind, x.data(), y.data(), kind == OpKind::kAllToAll ? count / 4 : count);
+}
+
+// Of an all_to_all, blocks that have come may stay. Each rank sends its number.
+void expect_marked(OpKind kind, const std::vector<float>& y, const std::vector<int>& missing) {
+  for (int rank = 0; rank < 4; ++rank) {
+    const float value = y[static_cast<std::size_t>(rank)];
+    const bool may_come = kind == OpKind::kAllToAll && std::ranges::find(missing, rank) == missing.end();
+    EXPECT_TRUE(std::isnan(value) || (may_come && value == static_cast<float>(rank)))
+        << name_of(kind) << ": " << value << " of rank " << rank;
+  }
+}
+
 // The ranks of the other node do not call. What an aborted rank already has is marked, too.
 TEST(Hierarchical, AnAbortMarksAllOfTheResult) {
   const RouteSetting setting("cuda=hierarchical");
-  for (const bool has_nccl : {true, false}) {
+  for (const auto& [has_nccl, kind] : kWaysToHang) {
     GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
     std::atomic<int> called{0}, over{0};
     const auto errors = world.try_to(
         [&](GpuRank& me) {
           EXPECT_EQ(route_of(me, kLarge), "hierarchical");
           if (me.rank < 2) {
-            std::vector<float> x(kFewest, 1.0f);
-            me.call(all_reduce_of(x));
+            std::vector<float> x(4, static_cast<float>(me.rank)), y(4);
+            me.call(hanging(kind, x, y));
             ++called;
             wait_until([&] { return called >= 2; });
             std::this_thread::sleep_for(20ms);
             EXPECT_EQ(me.routes.mark_results(), std::nullopt);
             me.routes.abort("aborted by the test");
             me.finish();
-            for (const float value : x) ASSERT_TRUE(std::isnan(value));
+            expect_marked(kind, y, {2, 3});
             EXPECT_THROW(me.call(all_reduce_of(x)), Error);
           }
           ++over;
@@ -241,15 +382,15 @@ TEST(Hierarchical, AnAbortMarksAllOfTheResult) {
 // that leaves for data, and send it to the other node.
 TEST(Hierarchical, WhatIsAbortedDoesNotLeaveItsNode) {
   const RouteSetting setting("cuda=hierarchical");
-  for (const bool has_nccl : {true, false}) {
+  for (const auto& [has_nccl, kind] : kWaysToHang) {
     GpuWorld world(on_nodes(kTwoAndTwo, has_nccl));
     std::atomic<int> called{0};
     const auto errors = world.try_to(
         [&](GpuRank& me) {
           EXPECT_EQ(route_of(me, kLarge), "hierarchical");
-          std::vector<float> x(kFewest, static_cast<float>(me.rank));
+          std::vector<float> x(4, static_cast<float>(me.rank)), y(4);
           Flag done;
-          if (me.rank != 1) me.call(all_reduce_of(x));
+          if (me.rank != 1) me.call(hanging(kind, x, y));
           me.device.raise(done, 1, me.stream);
           ++called;
           wait_until([&] { return called >= 4; });
@@ -260,9 +401,7 @@ TEST(Hierarchical, WhatIsAbortedDoesNotLeaveItsNode) {
           wait_until([&] { return called >= 8; });
           me.routes.abort("aborted by the test");
           me.finish();
-          if (me.rank == 0) {
-            for (const float value : x) EXPECT_TRUE(std::isnan(value));
-          }
+          if (me.rank == 0) expect_marked(kind, y, {1});
         },
         /*aborts=*/true);
     EXPECT_EQ(errors, all_good(4));
