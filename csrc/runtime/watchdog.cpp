@@ -202,6 +202,25 @@ Error Watchdog::with_its_reason(const Error& cause) {
   }
 }
 
+// NCCL notices that a peer has closed a connection before anything else does.
+Error Watchdog::with_peers_reason(const Operation& operation, const Error& cause, bool& all_told) {
+  if (cause.kind() != ErrorKind::kTransport || group_.size() == 1) return cause;
+  const auto began = Clock::now();
+  for (int look = 0; Clock::now() - began < kDying; ++look) {
+    const bool asks_store = look % 10 == 0;
+    if (group_.watch()) {
+      if (const auto death = group_.watch()->liveness.check(group_.global_ranks(), asks_store))
+        return with_reported_reason(operation, lost(*death, std::string(" (") + cause.what() + ")"),
+                                    all_told);
+    }
+    if (asks_store) {
+      if (const auto reason = reported_reason(operation, all_told)) return *reason;
+    }
+    std::this_thread::sleep_for(kDying / 100);
+  }
+  return cause;
+}
+
 // A rank whose call has failed writes down why, and may be gone before the others look there: that
 // it has gone says less.
 std::optional<Error> Watchdog::reported_reason(const Operation& operation, bool& all_told) {

@@ -52,6 +52,8 @@ class Watchdog {
   // Replaces an error of a transport or of the store by the loss of a peer, if that is its cause.
   // May take a second.
   Error with_its_reason(const Error& cause);
+  // The same, or the reason for which a peer aborted. `all_told`: as below.
+  Error with_peers_reason(const Operation& operation, const Error& cause, bool& all_told);
   // If the call failed because a peer is lost: the reason that a rank wrote down before, if there
   // is one; otherwise `noticed`. `all_told`: set to whether some rank has told all others. If it is
   // true at the call, the board is not read.

@@ -7,6 +7,7 @@
 
 #include "gpu/host_staged/conformance.h"
 #include "gpu/host_staged/host_relay.h"
+#include "support/says.h"
 #include "trace/job_watch.h"
 
 namespace altorch {
@@ -209,6 +210,32 @@ TEST(DeviceCalls, PrefersAPeersReasonToItsDeath) {
   EXPECT_NE(std::string(me.calls.failure()->what()).find("aborted all_reduce #1: they differ"),
             std::string::npos)
       << me.calls.failure()->what();
+}
+
+// What carried it names no rank. Launches go on while the peers' reason is looked for.
+TEST(DeviceCalls, LooksForAPeersReasonWhereNoRankIsNamed) {
+  auto store = std::make_shared<HeldStore>();
+  Group group({"test", {0, 1}, store, nullptr}, 0, 2);
+  Watchdog watchdog(group);
+  FakeCarrier carrier;
+  DeviceCalls calls(group, watchdog, carrier, OnError::kPoison, [] {});
+  Operation operation = staged::operation_of(OpKind::kAllReduce, nullptr, nullptr, 10);
+  operation.sequence = 1;
+  calls.enter(operation);
+  calls.entered();
+  carrier.failed = Error(ErrorKind::kTransport, "NCCL: a connection was closed");
+  store->held = true;
+  std::thread looks([&] { calls.look(); });
+  while (!store->asked) std::this_thread::yield();
+  calls.enter(operation);
+  calls.entered();
+  store->held = false;
+  group.store().set("board/closed", "1 " + std::to_string(static_cast<int>(ErrorKind::kMismatch)) +
+                                        " all_reduce #1: they differ");
+  looks.join();
+  ASSERT_TRUE(calls.failure());
+  EXPECT_TRUE(says(calls.failure()->what(), "rank 1 of the group aborted all_reduce #1: they differ"))
+      << calls.failure()->what();
 }
 
 TEST(DeviceCalls, MarksNothingWhereThatIsAskedFor) {

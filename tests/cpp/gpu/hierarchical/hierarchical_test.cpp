@@ -187,7 +187,9 @@ TEST(Hierarchical, EvenBlocksGoAlongTheRails) {
       world.run([&](GpuRank& me) {
         for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, kSmall, kLarge / 4})
           EXPECT_EQ(route_of_blocks(me, count), "hierarchical");
-        if (me.size == 4 && !has_nccl) EXPECT_EQ(route_of_blocks(me, (9 << 20) / 4 + 3), "hierarchical");
+        if (me.size == 4 && !has_nccl) {
+          EXPECT_EQ(route_of_blocks(me, (9 << 20) / 4 + 3), "hierarchical");
+        }
       });
       // No communicator of all ranks.
       const int rails = static_cast<int>(nodes.size());
