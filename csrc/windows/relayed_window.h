@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Windows on GPUs of ranks that share no memory, such as those of several nodes. Each rank has its
-// own board (staged_board.h). The host sends what its streams write there to the peers, as messages
-// of the group. The host of a peer writes it into the board of that rank, where streams wait for it:
+// own board (staged_board.h). Its host sends what streams write there to the peers, as messages of
+// the group. The peer's host writes it into the peer's board, where the peer's streams wait for it:
 //
 //   origin's stream   copy to the slot, raise(asked) ...            wait(answered), copy out of it
 //   origin's host                    message, data ->             <- raise(answered)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The pinned memory through which the ranks of a window reach each other if their GPUs do not map
-// each other's memory: requests, and slots for data in flight. The ranks of a node share it. If they
-// share no memory, each has its own, without what concerns other ranks alone (relayed_window.h).
+// each other's memory: requests, and slots for data in flight. The ranks of a node share it. If
+// they share no memory, each has its own, without what concerns other ranks alone
+// (relayed_window.h).
 //
 // A rank has kLanes lanes, one for each stream that it uses at a time. A lane has slots for data
 // and, for each target, numbered requests. Three flags hold the number of the last request that is

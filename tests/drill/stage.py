@@ -136,14 +136,15 @@ class Stage:
             self._collect()
             time.sleep(0.005)
         left += [f"/dev/shm/{name}" for name in self._memory.new_and_unused()]
-        names = temporary_files(self.folder / "tmp", self.cell.failure.dies)
+        unfinalized = self.cell.failure.dies or self.cell.expected.outcome == ERROR
+        names = temporary_files(self.folder / "tmp", unfinalized)
         left += [f"temporary file {name}" for name in names]
         return left
 
 
-def temporary_files(folder: Path, killed: bool) -> list[str]:
-    """Open MPI's session folder (ompi.<host>.<uid>) stays when one of its processes is killed."""
-    return [path.name for path in folder.iterdir() if not (killed and path.name.startswith("ompi."))]
+def temporary_files(folder: Path, unfinalized: bool) -> list[str]:
+    """Open MPI's session folder (ompi.<host>.<uid>) stays when a process ends without MPI_Finalize."""
+    return [path.name for path in folder.iterdir() if not (unfinalized and path.name.startswith("ompi."))]
 
 
 def run_cell(name: str, limit: float, folder: Path) -> int:

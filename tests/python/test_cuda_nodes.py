@@ -183,7 +183,7 @@ def waits_for_rank_1(world):
     if world.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
-    with pytest.raises(RuntimeError, match="rank 1 .*(lost|ended)"):
+    with pytest.raises(RuntimeError, match=r"rank 1 .*(lost|ended)"):
         for _ in range(1000):
             window.put(tensor, 1)
             window.wait_signal(1)
