@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <span>
+#include <string_view>
 #include <thread>
 
 #include "base/env.h"
@@ -214,7 +215,7 @@ Error Watchdog::with_peers_reason(const Operation& operation, const Error& cause
                                     all_told);
     }
     if (asks_store) {
-      if (const auto reason = reported_reason(operation, all_told)) return *reason;
+      if (const auto reason = reported_reason(operation, cause, all_told)) return *reason;
     }
     std::this_thread::sleep_for(kDying / 100);
   }
@@ -223,19 +224,34 @@ Error Watchdog::with_peers_reason(const Operation& operation, const Error& cause
 
 // A rank whose call has failed writes down why, and may be gone before the others look there: that
 // it has gone says less.
-std::optional<Error> Watchdog::reported_reason(const Operation& operation, bool& all_told) {
+bool Watchdog::names(const Error& error, int rank) const {
+  const int global_rank = group_.global_ranks()[static_cast<std::size_t>(rank)];
+  return std::string_view(error.what()).find("global rank " + std::to_string(global_rank) + " ") !=
+         std::string_view::npos;
+}
+
+bool Watchdog::names_another(const Error& error, int rank) const {
+  return std::string_view(error.what()).find("global rank ") != std::string_view::npos &&
+         !names(error, rank) && !names(error, group_.rank());
+}
+
+// That a peer is lost to this rank says less where it has closed the group because it lost another.
+std::optional<Error> Watchdog::reported_reason(const Operation& operation, const Error& noticed,
+                                               bool& all_told) {
   const CallNote mine = operation.is_collective() ? note_of(operation) : CallNote();
   const auto finding = operation.is_collective() ? group_.board().compare(mine) : group_.board().closed();
   if (!finding) return std::nullopt;
   all_told = finding->closed;
   if (!finding->aborted) return mismatch(*finding, mine, group_.rank());
-  if (finding->aborted->kind() == ErrorKind::kPeerLost) return std::nullopt;  // as we do
+  if (finding->aborted->kind() == ErrorKind::kPeerLost && noticed.kind() == ErrorKind::kPeerLost &&
+      !(names(noticed, finding->rank) && names_another(*finding->aborted, finding->rank)))
+    return std::nullopt;
   return finding->aborted;
 }
 
 Error Watchdog::with_reported_reason(const Operation& operation, const Error& noticed, bool& all_told) {
   if (noticed.kind() != ErrorKind::kPeerLost || all_told) return noticed;
-  return reported_reason(operation, all_told).value_or(noticed);
+  return reported_reason(operation, noticed, all_told).value_or(noticed);
 }
 
 Error Watchdog::fail(const Operation& operation, const Error& noticed, const Wait& wait) {

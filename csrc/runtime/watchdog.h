@@ -66,8 +66,11 @@ class Watchdog {
   std::optional<Error> look_for_dead(const Operation& operation, Wait& wait);
   std::optional<Error> closed_by_peer(const Operation& operation, Wait& wait);
   // The reason for which a peer aborted before it was gone, or the mismatch between its call and
-  // this rank's.
-  std::optional<Error> reported_reason(const Operation& operation, bool& all_told);
+  // this rank's. Nothing if it says less than `noticed`.
+  std::optional<Error> reported_reason(const Operation& operation, const Error& noticed, bool& all_told);
+  // Whether the error names that rank of the group, or one that is neither that nor this one.
+  bool names(const Error& error, int rank) const;
+  bool names_another(const Error& error, int rank) const;
 
   Group& group_;
   const std::chrono::milliseconds stall_;

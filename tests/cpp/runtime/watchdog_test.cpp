@@ -159,8 +159,12 @@ TEST(Watchdog, PrefersAPeersReasonToItsDeath) {
   tells(told_by_the_forsaken("board/closed", "1 " + mismatch + " all_reduce #1: they differ"),
         "rank 1 of the group aborted all_reduce #1: they differ");
   tells(told_by_the_forsaken("board/answer/cpu/1", "1 refused a bad tensor"), "aborted it: a bad tensor");
-  tells(told_by_the_forsaken("board/closed", "1 " + lost + " all_reduce #1: a peer is lost"),
-        "has closed the connection");
+  const auto told_of_loss = [&](const char* words) {
+    return told_by_the_forsaken("board/closed", "1 " + lost + " all_reduce #1: " + words);
+  };
+  tells(told_of_loss("a peer is lost"), "has closed the connection");
+  tells(told_of_loss("global rank 0 is lost: no answer"), "has closed the connection");
+  tells(told_of_loss("global rank 7 is lost: it has ended"), "global rank 7 is lost: it has ended");
 }
 
 }  // namespace
