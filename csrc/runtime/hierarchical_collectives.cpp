@@ -21,8 +21,8 @@ namespace {
 // A longer vector, and blocks that need more memory, are carried in parts where the plan allows it:
 // short enough that little of the call has nothing beside it, and long enough that waits for other
 // ranks cost little.
-constexpr std::int64_t kLeastPart = 1 << 20, kMostPart = 2 << 20;
-constexpr std::int64_t kPartsWanted = 4;
+constexpr std::int64_t kLeastPart = 512 << 10, kMostPart = 1 << 20;
+constexpr std::int64_t kPartsWanted = 8;
 
 // Between so many members.
 const Algorithm& algorithm_for(const Call& call, int members) {

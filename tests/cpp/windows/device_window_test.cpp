@@ -59,6 +59,22 @@ TEST(DeviceWindow, Conforms) {
   }
 }
 
+TEST(DeviceWindow, GivesItsMemoryBackWhenAllRanksCloseIt) {
+  for (const Place place : kPlaces) {
+    ThreadGroup group(3);
+    const auto errors = on_gpus(group, place, [&](Gpu& gpu, Communicator& communicator) {
+      for (int time = 0; time < 5; ++time) {
+        const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 70'000);
+        opened.put(opened.next(), 0, std::vector<float>(70'000, 1.0f), /*slot=*/0);
+        opened.wait(opened.before(), 0);
+        opened.close();
+        EXPECT_EQ(opened.memory.use_count(), 1) << "the window keeps it";
+      }
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(3)) << place;
+  }
+}
+
 // Of any type that can be added.
 TEST(DeviceWindow, AddsElementsBesideEachOther) {
   for (const Place place : {kOwn, kApart, kNodes}) {
