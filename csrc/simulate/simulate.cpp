@@ -22,6 +22,7 @@ namespace {
 
 using hierarchical::Stage;
 
+constexpr char kMeasured[] = "measured";                       // as the source of a time
 constexpr std::int64_t kMostElements = std::int64_t{1} << 56;  // of all ranks: their bytes can be counted
 
 Operation with(const Operation& call, const Call& other) {
@@ -123,16 +124,20 @@ std::map<int, NodeStage> stages_of_first_node(const Operation& call, const Netwo
   return found;
 }
 
+// Of `times` such parts.
 void add_stages(Simulated& result, const Operation& call, const Network& network, hierarchical::Part part,
                 double times, const std::function<void(double)>& progress) {
+  std::vector<SimulatedStage> stages;
+  double in_memory = 0, messages = 0;  // of one part
   for (const auto& [number, each] : stages_of_first_node(call, network, part)) {
     SimulatedStage stage;
-    if (each.members == 0) {
+    const bool on_node = each.members == 0;
+    if (on_node) {
       const double measured = measured_seconds(On::kHost, each.call, network.per_node);
       // The measured time includes a call's dispatch, which a stage does not have. A quarter stays,
       // so that a long `call` does not make a stage free.
       stage.seconds = std::max(measured - network.call, measured / 4);
-      stage.source = "measured";
+      stage.source = kMeasured;
       stage.text = call_text(each.call) + " among the " + std::to_string(network.per_node) +
                    " ranks of each node, through memory";
     } else {
@@ -149,9 +154,18 @@ void add_stages(Simulated& result, const Operation& call, const Network& network
           (each.rails.size() > 1 ? " along each of " + std::to_string(each.rails.size()) + " rails" : "") +
           ", by " + std::string(route.name);
     }
-    for (double* seconds : {&stage.seconds, &stage.latency, &stage.transfer, &stage.reduction})
-      *seconds *= times;
     if (times > 1) stage.text += ", " + std::to_string(static_cast<std::int64_t>(times)) + " times";
+    (on_node ? in_memory : messages) += stage.seconds;
+    stages.push_back(std::move(stage));
+  }
+  // One part is in memory while messages carry another, so that only one part of what takes less
+  // time has nothing beside it.
+  const bool memory_is_hidden = in_memory < messages;
+  for (SimulatedStage& stage : stages) {
+    const bool hidden = memory_is_hidden == (stage.source == kMeasured);
+    if (times > 1 && hidden) stage.text += ", all but one of them beside the others";
+    for (double* seconds : {&stage.seconds, &stage.latency, &stage.transfer, &stage.reduction})
+      *seconds *= hidden ? 1 : times;
     result.seconds += stage.seconds;
     result.stages.push_back(std::move(stage));
   }
@@ -214,7 +228,7 @@ Simulated simulate(const Operation& call, const Network& network,
   } else {
     SimulatedStage stage;
     stage.seconds = result.seconds = measured_seconds(On::kHost, call, ranks);
-    stage.source = "measured";
+    stage.source = kMeasured;
     stage.text = call_text(call) + " among " + std::to_string(ranks) + " ranks, through memory";
     result.stages.push_back(std::move(stage));
     result.lower_bound = 0;  // of the memory of a node there is none
