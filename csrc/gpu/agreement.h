@@ -35,7 +35,7 @@ class Agreement {
   // To be called once for each operation, in the same order on all ranks; does not wait. Writes the
   // call down and compares it with the calls of the peers on this node. On a mismatch, aborts and
   // throws Error(kMismatch), which names both calls. Throws Error(kTransport) once the group is
-  // aborted. `even`: the route of the call takes it that the ranks agree on the count of a block.
+  // aborted. `even`: the route assumes that all ranks have the same count of a block.
   void check(const Operation& operation, bool even = false);
 
   // Aborts the group for all ranks of this node. The first reason stays.

@@ -21,7 +21,9 @@ namespace {
 // A longer vector, and blocks that need more memory, are carried in parts where the plan allows it:
 // short enough that little of the call has nothing beside it, and long enough that waits for other
 // ranks cost little.
-constexpr std::int64_t kLeastPart = 512 << 10, kMostPart = 1 << 20;
+constexpr std::int64_t kLeastPart = 512 << 10, kMostPart = 1 << 20, kLongestPart = 8 << 20;
+// Of all nodes together, as measured; more of them cut a part into more messages.
+constexpr std::int64_t kRailsMeasured = 4;
 constexpr std::int64_t kPartsWanted = 8;
 
 // Between so many members.
@@ -36,8 +38,11 @@ const Algorithm& algorithm_for(const Call& call, int members) {
 std::int64_t HierarchicalCollectives::part_elements(const Call& call, const hierarchical::Layout& layout) {
   const std::int64_t blocks = has_blocks(call.kind) ? layout.size() : 1, length = longest_block(call);
   const std::int64_t bytes = length * blocks * static_cast<std::int64_t>(size_of(call.dtype));
-  const std::int64_t longest =
-      hierarchical::longest_part(call, layout, std::clamp(bytes / kPartsWanted, kLeastPart, kMostPart));
+  const std::int64_t scale =
+      std::max<std::int64_t>(1, std::int64_t{layout.nodes()} * layout.rails() / kRailsMeasured);
+  const std::int64_t part =
+      std::min(scale * std::clamp(bytes / kPartsWanted, kLeastPart, kMostPart), kLongestPart);
+  const std::int64_t longest = hierarchical::longest_part(call, layout, part);
   const std::int64_t parts = std::max<std::int64_t>(1, (length + longest - 1) / longest);
   return std::max<std::int64_t>(1, (length + parts - 1) / parts);
 }
@@ -90,7 +95,9 @@ void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, st
 }
 
 bool HierarchicalCollectives::begin_part(Running& part) {
-  if (begun_ == parts_) return false;
+  const Running& beside = other(part);
+  // Only the next one is under way beside another: the tags of two others may be equal.
+  if (begun_ == parts_ || (!beside.over() && beside.number + 1 != begun_)) return false;
   part.number = begun_++;
   const std::int64_t begin = part.number * part_elements_;
   const std::int64_t count = std::min(longest_block(call_) - begin, part_elements_);
@@ -106,35 +113,34 @@ bool HierarchicalCollectives::begin_part(Running& part) {
 }
 
 // All ranks of a node call each other in one order: the first call of part 1, what is left of part
-// 0, the first call of part 2, what is left of part 1, and so on.
+// 0, the first call of part 2, what is left of part 1, and so on. So a part that has several calls
+// there is never over before the one in front of it.
 bool HierarchicalCollectives::has_turn_on_node(const Running& part) {
   if (node_is_busy_) return false;
   const Running& beside = other(part);
-  const bool has_more = beside.begun_on_node<beside.on_node, has_begun = beside.begun_on_node> 0;
+  const bool has_begun = beside.begun_on_node > 0;
+  const bool has_more = beside.begun_on_node != beside.on_node;
   const bool is_before = beside.number >= 0 && beside.number == part.number - 1;
   if (part.begun_on_node == 0) return !is_before || !has_more || has_begun;
   if (part.number + 1 == parts_) return !is_before || !has_more;
   return beside.number == part.number + 1 && (!has_more || has_begun);
 }
 
-bool HierarchicalCollectives::begin_stage(Running& part) {
+void HierarchicalCollectives::begin_stage(Running& part) {
   for (; !part.over() && part.stages[part.stage].is_own(); ++part.stage) {
     for (const hierarchical::Move& move : part.stages[part.stage].moves)
       std::memcpy(move.to, move.from, static_cast<std::size_t>(move.count) * size_of(call_.dtype));
   }
-  if (part.over()) return false;
+  if (part.over()) return;
   const Stage& stage = part.stages[part.stage];
-  if (!stage.is_on_node()) {
-    begin_messages(part, stage);
-    return true;
-  }
-  if (!has_turn_on_node(part)) return false;
-  node_.shared->start(stage.call, append_call(identity_, static_cast<std::uint64_t>(stage.number)), {},
+  if (!stage.is_on_node()) return begin_messages(part, stage);
+  if (!has_turn_on_node(part)) return;
+  const std::uint64_t of_part = append_call(identity_, static_cast<std::uint64_t>(part.number));
+  node_.shared->start(stage.call, append_call(of_part, static_cast<std::uint64_t>(stage.number)), {},
                       on_node_);
   part.doing = Doing::kOnNode;
   ++part.begun_on_node;
   node_is_busy_ = true;
-  return true;
 }
 
 void HierarchicalCollectives::begin_messages(Running& part, const Stage& stage) {
@@ -169,7 +175,7 @@ State HierarchicalCollectives::test(Request& request, std::optional<Error>& erro
     for (Running& part : running_) {
       if (part.over() && !begin_part(part)) continue;
       if (part.doing == Doing::kNothing) begin_stage(part);
-      if (part.over()) moved = true;  // it was this rank's own to the end
+      if (part.over()) moved = true;  // the rest of it was copies of this rank alone
       if (part.doing == Doing::kNothing) continue;
       const bool on_node = part.doing == Doing::kOnNode;
       const State state = on_node ? node_.shared->test(on_node_, error) : part.execution.advance(error);

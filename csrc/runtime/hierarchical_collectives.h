@@ -65,10 +65,10 @@ class HierarchicalCollectives : public NativeCollectives {
   };
 
   Running& other(const Running& part) { return running_[&part == &running_[0] ? 1 : 0]; }
+  // False: there is none to begin, or not yet.
   bool begin_part(Running& part);
-  // Begins the stages that this rank does by itself, and the next one if it may. False: nothing has
-  // begun.
-  bool begin_stage(Running& part);
+  // Carries out the stages that this rank does by itself, and begins the next one if it may.
+  void begin_stage(Running& part);
   void begin_messages(Running& part, const hierarchical::Stage& stage);
   bool has_turn_on_node(const Running& part);
 

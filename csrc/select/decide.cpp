@@ -92,7 +92,7 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
   if (!asked.empty()) return as_asked(asked, first, world, takes);
   const bool early_rows = operations.size() == 1;
   const std::string_view tuned = early_rows ? rules.tuned_gpu_route(first, world.ranks) : "";
-  if (!tuned.empty()) {
+  if (!tuned.empty() && !gpu_route_named(tuned).named_only_reason(first)) {
     const GpuRouteRow& fastest = gpu_route_named(tuned);
     const Route route{.name = fastest.name, .reason = kTuned, .row = &fastest, .early = true};
     if (takes(route)) return route;

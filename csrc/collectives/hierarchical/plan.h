@@ -52,7 +52,7 @@ using Reserve = std::function<void*(std::int64_t elements)>;
 // Whether such a call on host memory goes by stages. The functions below are for these calls, and
 // for the all_to_all above.
 bool has_plan(const Call& call, const Layout& layout);
-// A plan reserves at most three times the `bytes` of longest_part(), or this.
+// A plan, of one part, reserves at most three times the `bytes` of longest_part(), or this.
 inline constexpr std::int64_t kAtOnce = 32 << 20;
 // The most elements of a part that takes about `bytes` of memory: at least 1, and perhaps more than
 // are left, so the caller takes the smaller. The same on all ranks where `bytes` is.

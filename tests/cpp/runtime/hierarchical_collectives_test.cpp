@@ -202,6 +202,27 @@ TEST(HierarchicalCollectives, CarryLongVectorsInParts) {
   }
 }
 
+// Ranks that are alone on their nodes wait for no turn there, and messages of different parts
+// overtake each other.
+TEST(HierarchicalCollectives, KeepPartsApartWhereRanksAreAlone) {
+  constexpr std::int64_t kCount = (12 << 20) / 4 + 7;
+  for (const Ranks& nodes : {Ranks{0, 0, 1, 2}, Ranks{0, 1, 2, 2, 1}}) {
+    for (const std::uint64_t seed : {1u, 2u, 3u}) {
+      const auto errors = on_nodes(
+          nodes,
+          [&](int rank, HierarchicalCollectives& own) {
+            Values vector = numbers(kCount, rank);
+            run(own,
+                Call{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, nullptr, vector.data(), kCount},
+                1);
+            expect(vector == sum(kCount, static_cast<int>(nodes.size())), "all_reduce");
+          },
+          {.eager_bytes = 0, .longest_delay = 200, .seed = seed});
+      EXPECT_EQ(errors, all_good(static_cast<int>(nodes.size())));
+    }
+  }
+}
+
 // The sum of each node first: what comes out does not depend on the order in which ranks come.
 TEST(HierarchicalCollectives, GiveAllRanksTheSameBits) {
   const Ranks nodes = {0, 0, 1, 1};
