@@ -74,9 +74,34 @@ void reduce_by_leaders(Planner& plan) {
              plan.sub(OpKind::kReduce, layout.node_of(root), layout.is_alone() ? input : sum, output));
 }
 
-bool takes_rails(const Planner& plan) {
+bool takes_rails(const Planner& plan, std::int64_t bytes = kRails) {
   return plan.layout.rails() > 1 &&
-         plan.part.count * static_cast<std::int64_t>(size_of(plan.call.dtype)) >= kRails;
+         plan.part.count * static_cast<std::int64_t>(size_of(plan.call.dtype)) >= bytes;
+}
+
+void broadcast_by_leaders(Planner& plan) {
+  const Layout& layout = plan.layout;
+  const int root = plan.call.root;
+  void* const vector = plan.vector(plan.call.output);
+  plan.among(layout.leaders(root), plan.sub(OpKind::kBroadcast, layout.node_of(root), nullptr, vector));
+  plan.on_node(plan.sub(OpKind::kBroadcast, own_leader(layout, root), nullptr, vector));
+}
+
+// Nothing is written to the root's vector.
+void broadcast_by_rails(Planner& plan) {
+  const Layout& layout = plan.layout;
+  const Slices slices(plan);
+  const int root = plan.call.root, source = layout.node_of(root);
+  void* const vector = plan.vector(plan.call.output);
+  void* const own = at(vector, slices.begin, plan.call.dtype);
+  const bool is_source = layout.own_node() == source;
+  if (is_source)
+    plan.on_node(plan.sub(OpKind::kBroadcast, layout.place_of(root), nullptr, vector));
+  else
+    plan.skip();
+  if (Stage* rail = plan.among(slices.members, plan.sub(OpKind::kBroadcast, source, nullptr, own)))
+    rail->call.count = slices.count;
+  if (!is_source) plan.give(plan.on_node(plan.sub(OpKind::kAllGather, 0, own, vector)), {}, slices.counts);
 }
 
 }  // namespace
@@ -95,11 +120,7 @@ void all_reduce(Planner& plan) {
 void reduce(Planner& plan) { takes_rails(plan) ? reduce_by_rails(plan) : reduce_by_leaders(plan); }
 
 void broadcast(Planner& plan) {
-  const Layout& layout = plan.layout;
-  const int root = plan.call.root;
-  void* const vector = plan.vector(plan.call.output);
-  plan.among(layout.leaders(root), plan.sub(OpKind::kBroadcast, layout.node_of(root), nullptr, vector));
-  plan.on_node(plan.sub(OpKind::kBroadcast, own_leader(layout, root), nullptr, vector));
+  takes_rails(plan, kBroadcastRails) ? broadcast_by_rails(plan) : broadcast_by_leaders(plan);
 }
 
 }  // namespace altorch::hierarchical

@@ -111,6 +111,26 @@ TEST(Hierarchical, AMeanIsScaledBeforeItIsSummed) {
   });
 }
 
+// From every root, also one that is beyond the rails.
+TEST(Hierarchical, ALongBroadcastGoesAlongAllRails) {
+  const RouteSetting setting("cuda=hierarchical");
+  constexpr std::int64_t kCount = (2 << 20) / 4 + 5;
+  for (const auto& nodes : {kTwoAndTwo, std::vector<int>{0, 1, 0, 1, 0}}) {
+    for (const bool has_nccl : {true, false}) {
+      GpuWorld world(on_nodes(nodes, has_nccl));
+      world.run([&](GpuRank& me) {
+        for (int root = 0; root < me.size; ++root) {
+          auto x = numbers(kCount, me.rank);
+          EXPECT_EQ(me.call(operation_of(OpKind::kBroadcast, nullptr, x.data(), kCount, root)),
+                    "hierarchical");
+          me.finish();
+          EXPECT_EQ(x, numbers(kCount, root));
+        }
+      });
+    }
+  }
+}
+
 // Of each type and reduction that NCCL lacks, and that would be rounded twice.
 TEST(Hierarchical, WhatItCannotCarryGoesAnotherWay) {
   const RouteSetting setting("cuda=hierarchical");
