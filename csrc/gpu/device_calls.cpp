@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMostCalls = 1024;   // remembered
 constexpr std::size_t kMostCompared = 16;  // with what the peers called, while the device is held up
 
-// As what NCCL says of a connection that was closed.
+// NCCL's error for a closed connection names no rank.
 bool names_no_rank(const Error& error) {
   return std::string_view(error.what()).find("rank ") == std::string_view::npos;
 }
@@ -177,9 +177,9 @@ bool DeviceCalls::look() {
     const auto now = Watchdog::Clock::now();
     found = replays ? trouble_in_graphs(lock, now) : trouble(lock, now);
     if (!found || failure_) return true;
-    bool all_told = replays;                        // no peer knows what this rank replays
-    if (!replays && names_no_rank(found->cause)) {  // launches do not wait for the store
-      lock.unlock();
+    bool all_told = replays;  // no peer knows what this rank replays
+    if (!replays && names_no_rank(found->cause)) {
+      lock.unlock();  // so that launches do not wait for the store
       found->cause = watchdog_.with_peers_reason(found->operation, found->cause, all_told);
       lock.lock();
       if (failure_) return true;

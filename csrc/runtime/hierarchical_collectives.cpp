@@ -18,13 +18,13 @@ using hierarchical::Stage;
 
 namespace {
 
-// A longer vector, and blocks that need more memory, are carried in parts where the plan allows it:
-// short enough that little of the call has nothing beside it, and long enough that waits for other
-// ranks cost little.
-constexpr std::int64_t kLeastPart = 512 << 10, kMostPart = 1 << 20, kLongestPart = 8 << 20;
-// Of all nodes together, as measured; more of them cut a part into more messages.
-constexpr std::int64_t kRailsMeasured = 4;
+// A long call is cut into about kPartsWanted parts. Shorter parts leave less of the call without
+// overlap; longer parts wait less often for other ranks. Measured on two nodes of two ranks:
+// benchmarks/results/nodes-parts-32c-2026-11-30.jsonl.
+constexpr std::int64_t kMinPartBytes = 512 << 10, kMaxPartBytes = 1 << 20, kMaxScaledPartBytes = 8 << 20;
 constexpr std::int64_t kPartsWanted = 8;
+// Nodes times rails there. Parts grow in proportion, so that messages do not shrink.
+constexpr std::int64_t kMeasuredMembers = 4;
 
 // Between so many members.
 const Algorithm& algorithm_for(const Call& call, int members) {
@@ -39,9 +39,9 @@ std::int64_t HierarchicalCollectives::part_elements(const Call& call, const hier
   const std::int64_t blocks = has_blocks(call.kind) ? layout.size() : 1, length = longest_block(call);
   const std::int64_t bytes = length * blocks * static_cast<std::int64_t>(size_of(call.dtype));
   const std::int64_t scale =
-      std::max<std::int64_t>(1, std::int64_t{layout.nodes()} * layout.rails() / kRailsMeasured);
+      std::max<std::int64_t>(1, std::int64_t{layout.nodes()} * layout.rails() / kMeasuredMembers);
   const std::int64_t part =
-      std::min(scale * std::clamp(bytes / kPartsWanted, kLeastPart, kMostPart), kLongestPart);
+      std::min(scale * std::clamp(bytes / kPartsWanted, kMinPartBytes, kMaxPartBytes), kMaxScaledPartBytes);
   const std::int64_t longest = hierarchical::longest_part(call, layout, part);
   const std::int64_t parts = std::max<std::int64_t>(1, (length + longest - 1) / longest);
   return std::max<std::int64_t>(1, (length + parts - 1) / parts);
@@ -96,7 +96,7 @@ void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, st
 
 bool HierarchicalCollectives::begin_part(Running& part) {
   const Running& beside = other(part);
-  // Only the next one is under way beside another: the tags of two others may be equal.
+  // Only two successive parts run at once: messages of parts k and k + 2 have the same tag.
   if (begun_ == parts_ || (!beside.over() && beside.number + 1 != begun_)) return false;
   part.number = begun_++;
   const std::int64_t begin = part.number * part_elements_;
@@ -112,9 +112,9 @@ bool HierarchicalCollectives::begin_part(Running& part) {
   return true;
 }
 
-// All ranks of a node call each other in one order: the first call of part 1, what is left of part
-// 0, the first call of part 2, what is left of part 1, and so on. So a part that has several calls
-// there is never over before the one in front of it.
+// The order of calls on a node, the same on all its ranks, here for parts of three calls each:
+//   part 0: call 0    part 1: call 0    part 0: calls 1, 2    part 2: call 0    part 1: calls 1, 2
+// So a part with several calls on the node never ends before the part in front of it.
 bool HierarchicalCollectives::has_turn_on_node(const Running& part) {
   if (node_is_busy_) return false;
   const Running& beside = other(part);

@@ -17,7 +17,9 @@
 
 namespace altorch {
 
-// Thread rules: one thread at a time. Never waits.
+// Carries a call in parts, at most two at a time: one part uses the node's memory, while messages
+// carry the other. The parts are successive; all ranks of a node begin their calls on the node in
+// the same order. Thread rules: one thread at a time. Never waits.
 class HierarchicalCollectives : public NativeCollectives {
  public:
   // `channel`: of the whole group. `node` and `channel` outlive it.

@@ -235,7 +235,8 @@ bool Watchdog::names_another(const Error& error, int rank) const {
          !names(error, rank) && !names(error, group_.rank());
 }
 
-// That a peer is lost to this rank says less where it has closed the group because it lost another.
+// Example: rank 2 dies, rank 1 closes the group and leaves. Rank 0 then notices the loss of rank 1,
+// but the reason of rank 1 names rank 2. Of two reports of one loss, `noticed` stays.
 std::optional<Error> Watchdog::reported_reason(const Operation& operation, const Error& noticed,
                                                bool& all_told) {
   const CallNote mine = operation.is_collective() ? note_of(operation) : CallNote();

@@ -52,7 +52,9 @@ class Watchdog {
   // Replaces an error of a transport or of the store by the loss of a peer, if that is its cause.
   // May take a second.
   Error with_its_reason(const Error& cause);
-  // The same, or the reason for which a peer aborted. `all_told`: as below.
+  // For a transport's error: the loss of a peer, or the reason for which a peer aborted. Otherwise,
+  // and if neither is found within a second, `cause`. It sleeps between looks: call it without
+  // locks. Sets `all_told` as with_reported_reason() does, but reads the board in any case.
   Error with_peers_reason(const Operation& operation, const Error& cause, bool& all_told);
   // If the call failed because a peer is lost: the reason that a rank wrote down before, if there
   // is one; otherwise `noticed`. `all_told`: set to whether some rank has told all others. If it is

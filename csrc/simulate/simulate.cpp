@@ -124,7 +124,7 @@ std::map<int, NodeStage> stages_of_first_node(const Operation& call, const Netwo
   return found;
 }
 
-// Of `times` such parts.
+// Adds the stages of `times` equal parts.
 void add_stages(Simulated& result, const Operation& call, const Network& network, hierarchical::Part part,
                 double times, const std::function<void(double)>& progress) {
   std::vector<SimulatedStage> stages;
@@ -158,12 +158,11 @@ void add_stages(Simulated& result, const Operation& call, const Network& network
     (on_node ? in_memory : messages) += stage.seconds;
     stages.push_back(std::move(stage));
   }
-  // One part is in memory while messages carry another, so that only one part of what takes less
-  // time has nothing beside it.
+  // Memory of one part overlaps messages of another. So the shorter of the two counts once.
   const bool memory_is_hidden = in_memory < messages;
   for (SimulatedStage& stage : stages) {
     const bool hidden = memory_is_hidden == (stage.source == kMeasured);
-    if (times > 1 && hidden) stage.text += ", all but one of them beside the others";
+    if (times > 1 && hidden) stage.text += ", overlapped in all parts but one";
     for (double* seconds : {&stage.seconds, &stage.latency, &stage.transfer, &stage.reduction})
       *seconds *= hidden ? 1 : times;
     result.seconds += stage.seconds;

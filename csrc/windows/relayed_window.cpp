@@ -13,15 +13,16 @@ namespace {
 
 enum RelayTag : std::int64_t { kMessageTag, kDataTag };
 
-constexpr std::size_t kMaxSent = 32;  // messages to a peer that are under way
-constexpr int kMaxReceived = 32;      // messages of a peer, in one turn
-constexpr std::chrono::milliseconds kLastMessages{200};
+constexpr std::size_t kMaxSent = 32;                     // messages to a peer that are under way
+constexpr int kMaxReceived = 32;                         // messages of a peer, in one turn
+constexpr std::chrono::milliseconds kLastMessages{200};  // how long close() waits for peers
 
 std::uint32_t count_of(const Flag& flag) {
   return std::atomic_ref(const_cast<std::uint32_t&>(flag.count)).load(std::memory_order_acquire);
 }
 
-// Unlike Flag::raise() beside end(), which raises flags of this rank's streams at the same time.
+// Raises the flag to `value` unless it is higher. Flag::raise() allows one writer, but end() may
+// raise flags of this rank's streams at the same time.
 void raise_beside_end(Flag& flag, std::uint32_t value) {
   const std::atomic_ref count(flag.count);
   std::uint32_t now = count.load(std::memory_order_acquire);
@@ -55,13 +56,13 @@ RelayedWindow::RelayedWindow(Memory memory, int rank, const Registered& own, OnE
       board_(staged_board()),
       peers_(static_cast<std::size_t>(ranks_)) {
   for (int peer = 0; peer < ranks_; ++peer) peers_[static_cast<std::size_t>(peer)].rank = peer;
-  peers_[static_cast<std::size_t>(rank_)].step = Step::kOver;
+  peers_[static_cast<std::size_t>(rank_)].step = Step::kEnded;
 }
 
 RelayedWindow::~RelayedWindow() {
   leave(/*agreed=*/false);
   cancel();
-  if (!free_) leak_intentionally(std::make_unique<std::vector<Peer>>(std::move(peers_)));
+  if (!all_cancelled_) leak_intentionally(std::make_unique<std::vector<Peer>>(std::move(peers_)));
 }
 
 bool RelayedWindow::serve() {
@@ -102,10 +103,10 @@ void RelayedWindow::send(Peer& peer, const Message& message, const std::byte* da
   if (bytes > 0) channel_.send(data, bytes, peer.rank, tags_ + kDataTag, sent.requests[1]);
 }
 
-// What this rank's streams have written into its board since the last time. A signal is written
-// when the calls before it are answered, so it needs no place among the requests.
+// Sends what this rank's streams have written into its board since the last call. A signal is
+// written once the calls before it are answered, so it needs no order among the requests.
 bool RelayedWindow::send_on(Peer& peer) {
-  if (peer.step == Step::kOver) return false;
+  if (peer.step == Step::kEnded) return false;
   const std::size_t before = peer.sent.size();
   const auto has_room = [&] { return peer.sent.size() < kMaxSent; };
   for (std::uint32_t place = 0; place < StagedBoard::kLanes; ++place) {
@@ -113,12 +114,12 @@ bool RelayedWindow::send_on(Peer& peer) {
     std::uint32_t &asked = peer.asked[place], &answered = peer.answered[place];
     while (has_room() && board_.asked(rank_, lane, peer.rank).reached(asked + 1)) {
       const StagedBoard::Request& request = board_.request(rank_, lane, peer.rank, ++asked);
-      send(peer, {Message::kAsks, place, asked, request}, board_.slot(rank_, lane, request.slot),
+      send(peer, {Message::kRequest, place, asked, request}, board_.slot(rank_, lane, request.slot),
            bytes_there(request.asked));
     }
     while (has_room() && board_.answered(peer.rank, lane, rank_).reached(answered + 1)) {
       const StagedBoard::Request& request = board_.request(peer.rank, lane, rank_, ++answered);
-      send(peer, {Message::kAnswers, place, answered, request}, board_.slot(peer.rank, lane, request.slot),
+      send(peer, {Message::kAnswer, place, answered, request}, board_.slot(peer.rank, lane, request.slot),
            bytes_back(request.asked));
     }
   }
@@ -126,14 +127,14 @@ bool RelayedWindow::send_on(Peer& peer) {
     const std::uint32_t count = count_of(board_signal(peer.rank, rank_, static_cast<int>(slot)));
     if (count == peer.signals[slot]) continue;
     peer.signals[slot] = count;
-    send(peer, {Message::kSignals, slot, count, {}}, nullptr, 0);
+    send(peer, {Message::kSignal, slot, count, {}}, nullptr, 0);
   }
   return peer.sent.size() > before;
 }
 
 bool RelayedWindow::receive(Peer& peer) {
   bool moved = false;
-  for (int turn = 0; turn < kMaxReceived && peer.step != Step::kOver; ++turn) {
+  for (int turn = 0; turn < kMaxReceived && peer.step != Step::kEnded; ++turn) {
     if (peer.step == Step::kIdle) {
       channel_.receive(&peer.message, sizeof peer.message, peer.rank, tags_ + kMessageTag, peer.request[0]);
       peer.step = Step::kAwaitsMessage;
@@ -142,8 +143,8 @@ bool RelayedWindow::receive(Peer& peer) {
     const State state = channel_.test(peer.request, error);
     if (state == State::kPending) return moved;
     if (state == State::kFailed) {  // nothing has come, and a second test() would not say so
-      free_ = channel_.cancel(peer.request) && free_;
-      peer.step = Step::kOver;
+      all_cancelled_ = channel_.cancel(peer.request) && all_cancelled_;
+      peer.step = Step::kEnded;
       return moved;
     }
     moved = true;
@@ -153,19 +154,19 @@ bool RelayedWindow::receive(Peer& peer) {
       log(LogLevel::kError,
           "rank " + std::to_string(peer.rank) +
               " of a group has sent an invalid message about a window on a GPU; report this");
-      peer.step = Step::kOver;
+      peer.step = Step::kEnded;
     }
   }
   return moved;
 }
 
-// Nothing is written that the board has no room for.
+// Checks the message before anything of it is written into the board.
 bool RelayedWindow::accept(Peer& peer) {
   const Message& message = peer.message;
-  const bool signals = message.kind == Message::kSignals;
-  if (message.kind == Message::kLeaves) {
+  const bool signals = message.kind == Message::kSignal;
+  if (message.kind == Message::kLeave) {
     left(peer.rank).raise(1);
-    peer.step = Step::kOver;
+    peer.step = Step::kEnded;
     return true;
   }
   if (message.place >= (signals ? std::uint32_t{kSignalSlots} : std::uint32_t{StagedBoard::kLanes}))
@@ -173,13 +174,13 @@ bool RelayedWindow::accept(Peer& peer) {
   const int lane = static_cast<int>(message.place);
   if (signals) {
     write(peer);
-  } else if (message.kind == Message::kAsks) {
+  } else if (message.kind == Message::kRequest) {
     const std::uint32_t before = count_of(board_.asked(peer.rank, lane, rank_));
     if (message.number != before + 1 || !fits_in_slot(message.request)) return false;
     await_data(peer, board_.slot(peer.rank, lane, message.request.slot), bytes_there(message.request.asked));
   } else {
     const std::uint32_t sent = peer.asked[message.place];
-    if (message.kind != Message::kAnswers || message.number != peer.received[message.place] + 1 ||
+    if (message.kind != Message::kAnswer || message.number != peer.received[message.place] + 1 ||
         static_cast<std::int32_t>(sent - message.number) < 0)
       return false;
     const StagedBoard::Request& own = board_.request(rank_, lane, peer.rank, message.number);
@@ -199,9 +200,9 @@ void RelayedWindow::write(Peer& peer) {
   const Message& message = peer.message;
   const int place = static_cast<int>(message.place);
   peer.step = Step::kIdle;
-  if (message.kind == Message::kSignals) {
+  if (message.kind == Message::kSignal) {
     raise_beside_end(board_signal(rank_, peer.rank, place), message.number);
-  } else if (message.kind == Message::kAsks) {
+  } else if (message.kind == Message::kRequest) {
     StagedBoard::Request& request = board_.request(peer.rank, place, rank_, message.number);
     request = message.request;
     request.number = message.number;
@@ -218,14 +219,16 @@ bool RelayedWindow::close(bool agreed) {
   leave(agreed);
   const bool past = DeviceWindow::close(agreed);
   cancel();
-  return past && free_;
+  return past && all_cancelled_;
 }
 
 // The messages before it hold signals that a peer may wait for. So, if all ranks close the window,
 // this rank goes on receiving until each peer has left.
 void RelayedWindow::leave(bool agreed) {
   const std::lock_guard lock(relaying_);
-  if (std::exchange(closed_, true) || !has_served_) return;
+  if (std::exchange(closed_, true)) return;
+  // It has not been opened on all ranks: they know nothing of it.
+  if (!agreed && !has_served_) return;
   try {
     if (!is_aborted()) relay();
     for (Peer& peer : peers_) {
@@ -234,13 +237,13 @@ void RelayedWindow::leave(bool agreed) {
     const auto has_left = [&](Peer& peer) {
       collect(peer);
       if (agreed) receive(peer);
-      return peer.sent.empty() && (!agreed || peer.step == Step::kOver);
+      return peer.sent.empty() && (!agreed || peer.step == Step::kEnded);
     };
     const auto until = std::chrono::steady_clock::now() + kLastMessages;
     const auto count = [&] { return std::ranges::count_if(peers_, has_left); };
     while (count() < std::ssize(peers_) && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(std::chrono::microseconds(100));
-  } catch (const Error&) {  // what a peer left in shared memory makes no sense
+  } catch (const Error&) {  // a transport failed; the window closes all the same
   }
 }
 
@@ -249,10 +252,10 @@ void RelayedWindow::cancel() {
   const std::lock_guard lock(relaying_);
   if (std::exchange(cancelled_, true)) return;
   for (Peer& peer : peers_) {
-    free_ = channel_.cancel(peer.request) && free_;
-    for (const auto& sent : peer.sent) free_ = channel_.cancel(sent->requests) && free_;
+    all_cancelled_ = channel_.cancel(peer.request) && all_cancelled_;
+    for (const auto& sent : peer.sent) all_cancelled_ = channel_.cancel(sent->requests) && all_cancelled_;
   }
-  if (!free_) leak_intentionally(std::make_unique<std::shared_ptr<Memory>>(memory_));
+  if (!all_cancelled_) leak_intentionally(std::make_unique<std::shared_ptr<Memory>>(memory_));
 }
 
 }  // namespace altorch

@@ -27,8 +27,8 @@ class RelayedWindow : public DeviceWindow {
  public:
   // `place`: a lane, or a slot of signals. `number`: of the request, or the count of signals.
   struct Message {
-    enum Kind : std::uint32_t { kAsks, kAnswers, kSignals, kLeaves };
-    std::uint32_t kind = kLeaves, place = 0, number = 0;
+    enum Kind : std::uint32_t { kRequest, kAnswer, kSignal, kLeave };
+    std::uint32_t kind = kLeave, place = 0, number = 0;
     StagedBoard::Request request = {};
   };
 
@@ -47,7 +47,7 @@ class RelayedWindow : public DeviceWindow {
     Message message;
     std::array<Request, 2> requests;  // the message, its data
   };
-  enum class Step { kIdle, kAwaitsMessage, kAwaitsData, kOver };
+  enum class Step { kIdle, kAwaitsMessage, kAwaitsData, kEnded };
   struct Peer {
     int rank = 0;
     Step step = Step::kIdle;
@@ -80,7 +80,7 @@ class RelayedWindow : public DeviceWindow {
   const StagedBoard board_;
   std::mutex relaying_;  // guards what follows
   std::vector<Peer> peers_;
-  bool has_served_ = false, closed_ = false, cancelled_ = false, free_ = true;
+  bool has_served_ = false, closed_ = false, cancelled_ = false, all_cancelled_ = true;
 };
 
 }  // namespace altorch

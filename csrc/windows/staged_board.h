@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The pinned memory through which the ranks of a window reach each other if their GPUs do not map
-// each other's memory: requests, and slots for data in flight. The ranks of a node share it. If
-// they share no memory, each has its own, without what concerns other ranks alone
+// each other's memory. It holds requests, and slots for data in flight:
+//
+//   shared by a node     pairs: every origin, lane, target                  | slots: every rank's lanes
+//   of one rank (owner)  pairs: owner to each rank, then each rank to owner | slots: every rank's lanes
+//
+// If ranks share no memory, each has its own board, and their hosts exchange what changes
 // (relayed_window.h).
 //
 // A rank has kLanes lanes, one for each stream that it uses at a time. A lane has slots for data

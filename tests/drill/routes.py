@@ -22,7 +22,7 @@ class Route:
     node_of: Callable[[int], str] | None = None  # rank -> ALTORCH_NODE
 
     def environment(self, rank: int) -> dict[str, str]:
-        """NCCL_HOSTID differs by node, unless `env` has it: a GPU that two nodes use is one of each to NCCL."""
+        """NCCL_HOSTID is the node, unless `env` sets it: NCCL refuses two ranks of one host on one GPU."""
         node = self.node_of(rank) if self.node_of else ""
         return ({"ALTORCH_NODE": node, "NCCL_HOSTID": node} if node else {}) | self.env
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How an all_to_all of even blocks goes over several nodes that have as many ranks each.
+// An all_to_all of even blocks over nodes with equally many ranks. Only the GPU route uses it:
+// has_plan() refuses it for host memory.
 //
 //   rank (node n, place i) ── on node n ──> (n, j) ── along rail j ──> (m, j)
 //
@@ -10,7 +11,7 @@
 namespace altorch::hierarchical {
 namespace {
 
-// Moves between where the blocks lie in a buffer of the caller, and side by side, node by node.
+// Copies between a buffer of the caller and blocks that lie side by side, ordered by node.
 template <typename Make>
 std::vector<Move> moves_by_node(const Planner& plan, Make make) {
   std::vector<Move> moves;
@@ -32,14 +33,14 @@ bool all_to_all_goes_whole(const Call& call, const Layout& layout) {
          call.count * layout.size() * static_cast<std::int64_t>(size_of(call.dtype)) <= kAtOnce;
 }
 
-// A call on the node for each node, so that its blocks lie side by side without moves.
+// One call on the node for each destination node: the results lie in the order that the rail sends.
 void all_to_all(Planner& plan) {
   const Layout& layout = plan.layout;
   const DType dtype = plan.call.dtype;
   const std::int64_t of_node = plan.part.count * layout.rails(), all = of_node * layout.nodes();
   const bool moves = !layout.is_contiguous() || plan.part.count != plan.call.count;
   void* const collected = plan.reserve(moves ? 2 * all : all);
-  // First the blocks of this rank, then those for it.
+  // Holds this rank's blocks by node; after the exchange, the blocks for this rank.
   void* const arranged = moves ? at(collected, all, dtype) : plan.call.output;
   const void* const input = plan.side_by_side(
       moves_by_node(plan,

@@ -18,8 +18,8 @@ void all_reduce_by_leaders(Planner& plan) {
   plan.on_node(plan.sub(OpKind::kBroadcast, 0, nullptr, vector));
 }
 
-// Of a vector, one for each rail; ranks beyond the rails have none. Lengths are even, so that
-// slices are aligned alike.
+// Slices of a vector, one for each rail; ranks beyond the rails have none. Slices begin at
+// multiples of 16 elements, so all have the same alignment.
 struct Slices {
   explicit Slices(const Planner& plan) {
     const int rails = plan.layout.rails(), place = plan.layout.own_place();
@@ -87,7 +87,8 @@ void broadcast_by_leaders(Planner& plan) {
   plan.on_node(plan.sub(OpKind::kBroadcast, own_leader(layout, root), nullptr, vector));
 }
 
-// Nothing is written to the root's vector.
+// The root's node gets the vector first. Each rail carries one slice to the other nodes, which
+// gather the slices. No stage writes to the root's vector: it may be read-only.
 void broadcast_by_rails(Planner& plan) {
   const Layout& layout = plan.layout;
   const Slices slices(plan);

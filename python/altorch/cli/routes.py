@@ -235,6 +235,7 @@ _GROUPS: dict[str, dict[str, Any]] = {
     "CPU, two nodes, MPI": {"nodes": 2, "over_mpi": True},
     "CPU, two nodes, no MPI": {"nodes": 2},
     "CUDA, one node": {"on_gpus": True},
+    "CUDA, two nodes": {"on_gpus": True, "nodes": 2},
 }
 
 

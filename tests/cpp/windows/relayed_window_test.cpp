@@ -43,7 +43,7 @@ struct RelayedRank {
 };
 
 Message put_of(std::uint64_t bytes) {
-  Message message{.kind = Message::kAsks, .place = 0, .number = 1, .request = {}};
+  Message message{.kind = Message::kRequest, .place = 0, .number = 1, .request = {}};
   message.request.asked.access = static_cast<std::uint8_t>(Access::kPut);
   message.request.asked.dtype = static_cast<std::uint8_t>(DType::kUInt8);
   message.request.asked.row_bytes = message.request.asked.stride = bytes;
@@ -131,9 +131,8 @@ TEST(RelayedWindow, TakesNoMessageOutOfItsOrder) {
 
 // An answer to nothing, a signal in no slot: nothing that comes behind is believed.
 TEST(RelayedWindow, BelievesNothingBehindWhatMakesNoSense) {
-  for (const Message& senseless :
-       {Message{.kind = Message::kAnswers, .place = 0, .number = 1, .request = {}},
-        Message{.kind = Message::kSignals, .place = 8, .number = 1, .request = {}}})
+  for (const Message& senseless : {Message{.kind = Message::kAnswer, .place = 0, .number = 1, .request = {}},
+                                   Message{.kind = Message::kSignal, .place = 8, .number = 1, .request = {}}})
     EXPECT_FALSE(after({senseless, put_of(0)}).asked);
 }
 
