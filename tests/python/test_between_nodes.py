@@ -10,10 +10,12 @@ import socket
 import threading
 
 import pytest
+import torch.distributed
 from harness import PROGRAM_DEADLINE
 
 from altorch.bench import tcp_floor
 from altorch.between_nodes import document, links, notes, outliers, schedule, tables
+from altorch.between_nodes.board import Board
 from altorch.cli import main
 from tests.ranks.launch import backend_under_test, clean_environment, fork_server, rank_environment
 from tests.ranks.ports import free_port
@@ -163,6 +165,17 @@ def test_ranks_that_this_machine_would_start_are_refused(words, monkeypatch, cap
         monkeypatch.delenv(name, raising=False)
     assert main(["check", "--between-nodes", *words]) == 2
     assert "needs ranks on several nodes" in capsys.readouterr().err
+
+
+def test_the_rank_that_may_host_the_store_leaves_last():
+    store, left = torch.distributed.HashStore(), []
+    first = threading.Thread(target=lambda: left.append(Board(store, 5).leave(0, 2)))
+    first.start()
+    first.join(0.1)
+    assert not left
+    Board(store, 5).leave(1, 2)
+    first.join(5)
+    assert left
 
 
 def start(nodes, tmp_path, *words):

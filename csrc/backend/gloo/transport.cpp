@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <future>
 #include <system_error>
+#include <thread>
 
 #include "backend/gloo/channel.h"
 #include "backend/store/rendezvous.h"
@@ -22,6 +23,8 @@ std::uint64_t group_id(const Membership& group) {
   for (const int rank : group.global_ranks) hash.add(static_cast<std::uint64_t>(rank) + 256);
   return hash.value();
 }
+
+constexpr std::chrono::milliseconds kBetweenLooks{20}, kPeersReason{1000};
 
 using Made = c10::intrusive_ptr<c10d::Backend>;
 
@@ -44,8 +47,18 @@ Made made_while_all_live(std::function<Made()> make, KeyValueStore& store) {
         }
         make = nullptr;  // it is Python's
       });
-  while (made.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) store.check_peers();
-  return made.get();
+  while (made.wait_for(kBetweenLooks) != std::future_status::ready) store.check_peers();
+  try {
+    return made.get();
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+    // A connection failed. The peer may have failed before, and its reason says more.
+    for (const auto until = std::chrono::steady_clock::now() + kPeersReason;
+         std::chrono::steady_clock::now() < until; std::this_thread::sleep_for(kBetweenLooks))
+      store.check_peers();
+    throw;
+  }
 }
 
 }  // namespace

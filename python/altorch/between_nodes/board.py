@@ -40,6 +40,14 @@ class Board:
             self.post(key)
         self.read(key)
 
+    def leave(self, rank: int, count: int) -> None:
+        """After a barrier, by each of `count` ranks: the last calls. Rank 0 may host the store, and leaves last."""
+        if rank != 0:
+            self.post(f"left/{rank}")
+            return
+        for other in range(1, count):
+            self._wait(f"left/{other}")
+
     def advance(self) -> None:
         """A step is done: ranks that wait have patience again."""
         self._store.add("steps", 1)

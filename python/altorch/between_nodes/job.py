@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace, launcher: Any) -> int:
     board = Board(store, arguments.timeout)
     try:
         status = _check(arguments, launcher, board, init_seconds)
-        board.barrier("done", size)  # rank 0 may host the store
+        board.barrier("done", size)
+        board.leave(rank, size)
     except Exception as error:
         return _failed(board, rank, error)
     dist.destroy_process_group()
