@@ -116,7 +116,7 @@ bool HierarchicalCollectives::begin_part(Running& part) {
 //   part 0: call 0    part 1: call 0    part 0: calls 1, 2    part 2: call 0    part 1: calls 1, 2
 // So a part with several calls on the node never ends before the part in front of it.
 bool HierarchicalCollectives::has_turn_on_node(const Running& part) {
-  if (node_is_busy_) return false;
+  if (node_is_busy()) return false;
   const Running& beside = other(part);
   const bool has_begun = beside.begun_on_node > 0;
   const bool has_more = beside.begun_on_node != beside.on_node;
@@ -140,7 +140,6 @@ void HierarchicalCollectives::begin_stage(Running& part) {
                       on_node_);
   part.doing = Doing::kOnNode;
   ++part.begun_on_node;
-  node_is_busy_ = true;
 }
 
 void HierarchicalCollectives::begin_messages(Running& part, const Stage& stage) {
@@ -181,7 +180,6 @@ State HierarchicalCollectives::test(Request& request, std::optional<Error>& erro
       const State state = on_node ? node_.shared->test(on_node_, error) : part.execution.advance(error);
       if (state == State::kFailed) return state;
       if (state == State::kPending) continue;
-      if (on_node) node_is_busy_ = false;
       part.doing = Doing::kNothing;
       ++part.stage;
       ++stages_done_;
@@ -201,7 +199,7 @@ WaitTarget HierarchicalCollectives::wait_target() const {
   for (const Running& part : running_) {
     if (part.doing == Doing::kMessages) return {};
   }
-  return node_is_busy_ ? node_.shared->wait_target() : WaitTarget();
+  return node_is_busy() ? node_.shared->wait_target() : WaitTarget();
 }
 
 // MPI may write to what is in flight for as long as the process lives.
@@ -214,7 +212,6 @@ bool HierarchicalCollectives::cancel(Request& request) {
     if (part.doing == Doing::kOnNode) clean = node_.shared->cancel(on_node_) && clean;
     part.doing = Doing::kNothing;
   }
-  node_is_busy_ = false;
   for (Running& part : running_) {
     if (!clean) leak_intentionally(std::move(part.memory));
   }

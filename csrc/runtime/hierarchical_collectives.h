@@ -73,6 +73,9 @@ class HierarchicalCollectives : public NativeCollectives {
   void begin_stage(Running& part);
   void begin_messages(Running& part, const hierarchical::Stage& stage);
   bool has_turn_on_node(const Running& part);
+  bool node_is_busy() const {
+    return running_[0].doing == Doing::kOnNode || running_[1].doing == Doing::kOnNode;
+  }
 
   const Node& node_;
   const hierarchical::Layout layout_;
@@ -84,7 +87,6 @@ class HierarchicalCollectives : public NativeCollectives {
   std::int64_t part_elements_ = 0, parts_ = 0, begun_ = 0;
   std::array<Running, 2> running_;
   Request on_node_;
-  bool node_is_busy_ = false;
   std::uint64_t stages_done_ = 0;  // in the life of the group
 };
 

@@ -190,40 +190,42 @@ std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
   return finding->aborted;
 }
 
+std::optional<Error> Watchdog::death_behind(const Error& cause, bool ask_store) const {
+  if (!group_.watch()) return std::nullopt;
+  const auto death = group_.watch()->liveness.check(group_.global_ranks(), ask_store);
+  return death ? std::optional(lost(*death, std::string(" (") + cause.what() + ")")) : std::nullopt;
+}
+
+// Every rank does so, so it asks the store ten times.
+template <typename Look>
+std::optional<Error> Watchdog::look_while_a_peer_dies(const Look& look_at) {
+  const auto began = Clock::now();
+  for (int look = 0;; ++look) {
+    if (auto found = look_at(/*ask_store=*/look % 10 == 0)) return found;
+    if (Clock::now() - began > kDying) return std::nullopt;
+    std::this_thread::sleep_for(kDying / 100);
+  }
+}
+
 // A killed peer reaches a transport as a failed system call: its words name neither the rank nor
 // the reason.
 Error Watchdog::with_its_reason(const Error& cause) {
   if (cause.kind() != ErrorKind::kTransport || !group_.watch()) return cause;
-  const auto began = Clock::now();
-  for (int look = 0;; ++look) {  // every rank does so: they ask the store ten times
-    if (const auto death = group_.watch()->liveness.check(group_.global_ranks(), look % 10 == 0))
-      return lost(*death, std::string(" (") + cause.what() + ")");
-    if (Clock::now() - began > kDying) return cause;
-    std::this_thread::sleep_for(kDying / 100);
-  }
+  return look_while_a_peer_dies([&](bool ask_store) { return death_behind(cause, ask_store); })
+      .value_or(cause);
 }
 
 // NCCL notices that a peer has closed a connection before anything else does.
 Error Watchdog::with_peers_reason(const Operation& operation, const Error& cause, bool& all_told) {
   if (cause.kind() != ErrorKind::kTransport || group_.size() == 1) return cause;
-  const auto began = Clock::now();
-  for (int look = 0; Clock::now() - began < kDying; ++look) {
-    const bool asks_store = look % 10 == 0;
-    if (group_.watch()) {
-      if (const auto death = group_.watch()->liveness.check(group_.global_ranks(), asks_store))
-        return with_reported_reason(operation, lost(*death, std::string(" (") + cause.what() + ")"),
-                                    all_told);
-    }
-    if (asks_store) {
-      if (const auto reason = reported_reason(operation, cause, all_told)) return *reason;
-    }
-    std::this_thread::sleep_for(kDying / 100);
-  }
-  return cause;
+  return look_while_a_peer_dies([&](bool ask_store) -> std::optional<Error> {
+           if (const auto death = death_behind(cause, ask_store))
+             return with_reported_reason(operation, *death, all_told);
+           return ask_store ? reported_reason(operation, cause, all_told) : std::nullopt;
+         })
+      .value_or(cause);
 }
 
-// A rank whose call has failed writes down why, and may be gone before the others look there: that
-// it has gone says less.
 bool Watchdog::names(const Error& error, int rank) const {
   const int global_rank = group_.global_ranks()[static_cast<std::size_t>(rank)];
   return std::string_view(error.what()).find("global rank " + std::to_string(global_rank) + " ") !=
@@ -235,7 +237,8 @@ bool Watchdog::names_another(const Error& error, int rank) const {
          !names(error, rank) && !names(error, group_.rank());
 }
 
-// Example: rank 2 dies, rank 1 closes the group and leaves. Rank 0 then notices the loss of rank 1,
+// A rank whose call has failed writes down why, and may be gone before the others look there: that
+// it has gone says less. Example: rank 2 dies, rank 1 closes the group and leaves. Rank 0 then notices the loss of rank 1,
 // but the reason of rank 1 names rank 2. Of two reports of one loss, `noticed` stays.
 std::optional<Error> Watchdog::reported_reason(const Operation& operation, const Error& noticed,
                                                bool& all_told) {

@@ -67,6 +67,11 @@ class Watchdog {
  private:
   std::optional<Error> look_for_dead(const Operation& operation, Wait& wait);
   std::optional<Error> closed_by_peer(const Operation& operation, Wait& wait);
+  // The death of a peer, if that is what the error comes from.
+  std::optional<Error> death_behind(const Error& cause, bool ask_store) const;
+  // What `look_at(ask_store)` finds first, within a second.
+  template <typename Look>
+  std::optional<Error> look_while_a_peer_dies(const Look& look_at);
   // The reason for which a peer aborted before it was gone, or the mismatch between its call and
   // this rank's. Nothing if it says less than `noticed`.
   std::optional<Error> reported_reason(const Operation& operation, const Error& noticed, bool& all_told);

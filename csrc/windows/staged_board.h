@@ -70,11 +70,12 @@ class StagedBoard {
     return index(ranks, 0) * (owner == kShared ? static_cast<std::size_t>(ranks) : 2);
   }
   Pair& pair(int origin, int lane, int target) const {
-    const std::size_t at = owner_ == kShared ? index(origin, lane) * static_cast<std::size_t>(ranks_) +
-                                                   static_cast<std::size_t>(target)
-                           : origin == owner_ ? index(target, lane)
-                                              : index(ranks_, 0) + index(origin, lane);
-    return reinterpret_cast<Pair*>(memory_.get())[at];
+    return reinterpret_cast<Pair*>(memory_.get())[place(origin, lane, target)];
+  }
+  std::size_t place(int origin, int lane, int target) const {
+    if (owner_ == kShared)
+      return index(origin, lane) * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(target);
+    return origin == owner_ ? index(target, lane) : index(ranks_, 0) + index(origin, lane);
   }
 
   const PinnedMemory memory_;

@@ -102,13 +102,19 @@ struct HeldStore : MapStore {
   std::atomic<int> reads{0};
 };
 
-TEST(DeviceCalls, LaunchesDoNotWaitForTheStore) {
-  auto store = std::make_shared<HeldStore>();
-  Group group({"test", {0, 1}, store, nullptr}, 0, 2);
-  Watchdog watchdog(group);
-  FakeCarrier carrier;
-  DeviceCalls calls(group, watchdog, carrier, OnError::kPoison, [] {});
+// Rank 0; no rank 1 runs.
+struct FirstOfTwo {
+  std::shared_ptr<HeldStore> store = std::make_shared<HeldStore>();
+  Group group{{"test", {0, 1}, store, nullptr}, 0, 2};
+  Watchdog watchdog{group};
+  FakeCarrier carrier = {};
+  DeviceCalls calls{group, watchdog, carrier, OnError::kPoison, [] {}};
   Operation operation = staged::operation_of(OpKind::kAllReduce, nullptr, nullptr, 10);
+};
+
+TEST(DeviceCalls, LaunchesDoNotWaitForTheStore) {
+  FirstOfTwo me;
+  auto& [store, group, watchdog, carrier, calls, operation] = me;
   const auto give = [&] {
     operation.sequence = group.next_sequence(operation.device);
     operation.timeout = 1min;
@@ -214,12 +220,8 @@ TEST(DeviceCalls, PrefersAPeersReasonToItsDeath) {
 
 // What carried it names no rank. Launches go on while the peers' reason is looked for.
 TEST(DeviceCalls, LooksForAPeersReasonWhereNoRankIsNamed) {
-  auto store = std::make_shared<HeldStore>();
-  Group group({"test", {0, 1}, store, nullptr}, 0, 2);
-  Watchdog watchdog(group);
-  FakeCarrier carrier;
-  DeviceCalls calls(group, watchdog, carrier, OnError::kPoison, [] {});
-  Operation operation = staged::operation_of(OpKind::kAllReduce, nullptr, nullptr, 10);
+  FirstOfTwo me;
+  auto& [store, group, watchdog, carrier, calls, operation] = me;
   operation.sequence = 1;
   calls.enter(operation);
   calls.entered();

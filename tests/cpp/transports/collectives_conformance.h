@@ -11,6 +11,7 @@
 #include <map>
 #include <vector>
 
+#include "support/slow_memory.h"
 #include "transports/conformance.h"
 #include "transports/native_collectives.h"
 
@@ -23,13 +24,7 @@ std::vector<T> values(int rank, std::size_t count) {
   return result;
 }
 
-// Under the thread sanitizer memory costs a hundred times as much. There the vectors are just
-// longer than the smallest areas.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool kSlowMemory = true;
-#else
-inline constexpr bool kSlowMemory = false;
-#endif
+// Where memory is slow, the vectors are just longer than the smallest areas.
 inline constexpr std::size_t kReduced = kSlowMemory ? 6'000 : 20'000, kMoved = kSlowMemory ? 9'000 : 70'000;
 
 struct Member {

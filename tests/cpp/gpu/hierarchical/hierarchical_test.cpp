@@ -8,6 +8,7 @@
 
 #include "gpu/gpu_ranks.h"
 #include "support/says.h"
+#include "support/slow_memory.h"
 
 namespace altorch {
 namespace {
@@ -20,12 +21,6 @@ using staged::sum;
 constexpr std::int64_t kSmall = 100, kLarge = 140'000;
 // Of calls that hang: kernels of the fake device look seldom whether they are to give up.
 constexpr std::int64_t kFewest = 2;
-// Under the thread sanitizer memory costs a hundred times as much.
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kSlowMemory = true;
-#else
-constexpr bool kSlowMemory = false;
-#endif
 const std::vector<int> kTwoAndTwo = {0, 0, 1, 1}, kTwoAndOne = {0, 1, 0};
 
 Operation all_reduce_of(std::vector<float>& x) {

@@ -34,7 +34,7 @@ TEST(ShmCollectives, Conform) {
       ++turn;
       for (const bool may_read : ways_to_copy()) {
         // Half of them, where they take long: each two of the three still occur together.
-        if (conformance::kSlowMemory && (turn / 2 + turn + may_read) % 2 != 0) continue;
+        if (kSlowMemory && (turn / 2 + turn + may_read) % 2 != 0) continue;
         // A core for each rank, or an unknown number where ranks may read: not every way meets
         // every other.
         const auto cores = may_read ? std::optional<int>() : size;
