@@ -238,8 +238,9 @@ bool Watchdog::names_another(const Error& error, int rank) const {
 }
 
 // A rank whose call has failed writes down why, and may be gone before the others look there: that
-// it has gone says less. Example: rank 2 dies, rank 1 closes the group and leaves. Rank 0 then notices the loss of rank 1,
-// but the reason of rank 1 names rank 2. Of two reports of one loss, `noticed` stays.
+// it has gone says less. Example: rank 2 dies, rank 1 closes the group and leaves. Rank 0 then
+// notices the loss of rank 1, but the reason of rank 1 names rank 2. Of two reports of one loss,
+// `noticed` stays.
 std::optional<Error> Watchdog::reported_reason(const Operation& operation, const Error& noticed,
                                                bool& all_told) {
   const CallNote mine = operation.is_collective() ? note_of(operation) : CallNote();
