@@ -165,7 +165,7 @@ std::vector<Case> cases(const Ranks& nodes, std::int64_t count) {
   return all;
 }
 
-constexpr std::int64_t kWhole = 1 << 30, kRails = (64 << 10) / 8, kBroadcastRails = (2 << 20) / 8;
+constexpr std::int64_t kWhole = 1 << 30, kRails = (64 << 10) / 8, kBroadcastRails = (256 << 10) / 8;
 
 TEST(Plan, IsRightOnEveryLayout) {
   for (int size = 3; size <= 6; ++size) {
