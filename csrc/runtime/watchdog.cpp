@@ -21,6 +21,8 @@ constexpr int kNearLooks = 2, kFarLooks = 5;
 // A process that is being killed loses its memory, at which a transport fails, before its end can
 // be seen.
 constexpr std::chrono::milliseconds kDying{1000};
+// Before that it gives its GPU back.
+constexpr std::chrono::milliseconds kDyingOnGpu{2500};
 constexpr const char* kSameCalls = "; all ranks must make the same calls in the same order";
 
 bool is_time_to_look(Wait& wait, Watchdog::Clock::time_point now) {
@@ -198,12 +200,12 @@ std::optional<Error> Watchdog::death_behind(const Error& cause, bool ask_store) 
 
 // Every rank does so, so it asks the store ten times.
 template <typename Look>
-std::optional<Error> Watchdog::look_while_a_peer_dies(const Look& look_at) {
+std::optional<Error> Watchdog::look_while_a_peer_dies(std::chrono::milliseconds limit, const Look& look_at) {
   const auto began = Clock::now();
   for (int look = 0;; ++look) {
     if (auto found = look_at(/*ask_store=*/look % 10 == 0)) return found;
-    if (Clock::now() - began > kDying) return std::nullopt;
-    std::this_thread::sleep_for(kDying / 100);
+    if (Clock::now() - began > limit) return std::nullopt;
+    std::this_thread::sleep_for(limit / 100);
   }
 }
 
@@ -211,18 +213,20 @@ std::optional<Error> Watchdog::look_while_a_peer_dies(const Look& look_at) {
 // the reason.
 Error Watchdog::with_its_reason(const Error& cause) {
   if (cause.kind() != ErrorKind::kTransport || !group_.watch()) return cause;
-  return look_while_a_peer_dies([&](bool ask_store) { return death_behind(cause, ask_store); })
+  return look_while_a_peer_dies(kDying, [&](bool ask_store) { return death_behind(cause, ask_store); })
       .value_or(cause);
 }
 
 // NCCL notices that a peer has closed a connection before anything else does.
 Error Watchdog::with_peers_reason(const Operation& operation, const Error& cause, bool& all_told) {
   if (cause.kind() != ErrorKind::kTransport || group_.size() == 1) return cause;
-  return look_while_a_peer_dies([&](bool ask_store) -> std::optional<Error> {
-           if (const auto death = death_behind(cause, ask_store))
-             return with_reported_reason(operation, *death, all_told);
-           return ask_store ? reported_reason(operation, cause, all_told) : std::nullopt;
-         })
+  return look_while_a_peer_dies(kDyingOnGpu,
+                                [&](bool ask_store) -> std::optional<Error> {
+                                  if (const auto death = death_behind(cause, ask_store))
+                                    return with_reported_reason(operation, *death, all_told);
+                                  return ask_store ? reported_reason(operation, cause, all_told)
+                                                   : std::nullopt;
+                                })
       .value_or(cause);
 }
 

@@ -53,7 +53,7 @@ class Watchdog {
   // May take a second.
   Error with_its_reason(const Error& cause);
   // For a transport's error: the loss of a peer, or the reason for which a peer aborted. Otherwise,
-  // and if neither is found within a second, `cause`. It sleeps between looks: call it without
+  // and if neither is found within 2.5 s, `cause`. It sleeps between looks: call it without
   // locks. Sets `all_told` as with_reported_reason() does, but reads the board in any case.
   Error with_peers_reason(const Operation& operation, const Error& cause, bool& all_told);
   // If the call failed because a peer is lost: the reason that a rank wrote down before, if there
@@ -69,9 +69,9 @@ class Watchdog {
   std::optional<Error> closed_by_peer(const Operation& operation, Wait& wait);
   // The death of a peer, if that is what the error comes from.
   std::optional<Error> death_behind(const Error& cause, bool ask_store) const;
-  // What `look_at(ask_store)` finds first, within a second.
+  // What `look_at(ask_store)` finds first, within `limit`.
   template <typename Look>
-  std::optional<Error> look_while_a_peer_dies(const Look& look_at);
+  std::optional<Error> look_while_a_peer_dies(std::chrono::milliseconds limit, const Look& look_at);
   // The reason for which a peer aborted before it was gone, or the mismatch between its call and
   // this rank's. Nothing if it says less than `noticed`.
   std::optional<Error> reported_reason(const Operation& operation, const Error& noticed, bool& all_told);

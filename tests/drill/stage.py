@@ -136,7 +136,10 @@ class Stage:
             self._collect()
             time.sleep(0.005)
         left += [f"/dev/shm/{name}" for name in self._memory.new_and_unused()]
-        unfinalized = self.cell.failure.dies or self.cell.expected.outcome == ERROR
+        cell = self.cell
+        # MPI is not finalized over a call that has not ended.
+        is_in_flight = cell.moment == "in destroy, work in flight alone"
+        unfinalized = cell.failure.dies or cell.expected.outcome == ERROR or is_in_flight
         names = temporary_files(self.folder / "tmp", unfinalized)
         left += [f"temporary file {name}" for name in names]
         return left
