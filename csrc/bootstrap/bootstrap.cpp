@@ -6,13 +6,13 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "bootstrap/environment.h"
-#include "bootstrap/fabric.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/peer_info.h"
 #include "bootstrap/process_manager.h"
 #include "bootstrap/signals.h"
 #include "bootstrap/starter.h"
 #include "platform/cores.h"
+#include "platform/fabric.h"
 #include "platform/host_namespace.h"
 
 namespace altorch {

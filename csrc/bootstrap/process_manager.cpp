@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/number.h"
-#include "bootstrap/fabric.h"
 #include "bootstrap/pmi1_server.h"
 #include "bootstrap/pmix_helper.h"
+#include "platform/fabric.h"
 
 namespace altorch {
 namespace {

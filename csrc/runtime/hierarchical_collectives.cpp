@@ -72,7 +72,7 @@ double HierarchicalCollectives::estimate(const Call& call, const CostModel& mode
 
 HierarchicalCollectives::HierarchicalCollectives(const Node& node, Channel& channel)
     : node_(node),
-      layout_(node.node_of_rank, channel.rank()),
+      layout_(node.node_of_rank, channel.rank(), node.leader_places),
       tag_bits_(engine_tag_bits(channel)),
       running_{Running(channel), Running(channel)} {}
 

@@ -10,7 +10,8 @@ namespace altorch {
 
 // What the transport of such a group knows of it.
 struct Node {
-  std::vector<int> node_of_rank;  // by rank; nodes are numbered in the order of their first ranks
+  std::vector<int> node_of_rank;   // by rank; nodes are numbered in the order of their first ranks
+  std::vector<int> leader_places;  // by node: the place of its leader among its ranks
   NativeCollectives* shared =
       nullptr;  // among the ranks of this rank's node, in their order; null: it is alone there
 };

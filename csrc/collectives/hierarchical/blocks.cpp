@@ -140,11 +140,11 @@ void all_gather_by_leaders(Planner& plan) {
   for (const int rank : layout.neighbours()) of_neighbours.push_back(blocks.count(rank));
   const auto before = of_nodes.begin() + layout.own_node();
   void* const own = at(all, std::accumulate(of_nodes.begin(), before, std::int64_t{0}), dtype);
-  plan.give(plan.on_node(plan.sub(OpKind::kGather, 0, input, own)), {}, of_neighbours);
+  plan.give(plan.on_node(plan.sub(OpKind::kGather, plan.own_leader(), input, own)), {}, of_neighbours);
   plan.give(
       plan.among(layout.leaders(), plan.sub(OpKind::kAllGather, 0, layout.is_alone() ? input : own, all)), {},
       of_nodes);
-  if (Stage* last = plan.on_node(plan.sub(OpKind::kBroadcast, 0, nullptr, all)))
+  if (Stage* last = plan.on_node(plan.sub(OpKind::kBroadcast, plan.own_leader(), nullptr, all)))
     last->call.count = blocks.all();
   if (layout.is_contiguous()) return;
   plan.move(moves_of(blocks, order, [&](std::int64_t begin, std::int64_t offset) {

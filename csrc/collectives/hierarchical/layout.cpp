@@ -5,8 +5,8 @@
 
 namespace altorch::hierarchical {
 
-Layout::Layout(std::vector<int> node_of_rank, int rank)
-    : node_of_rank_(std::move(node_of_rank)), rank_(rank) {
+Layout::Layout(std::vector<int> node_of_rank, int rank, std::vector<int> leader_places)
+    : node_of_rank_(std::move(node_of_rank)), rank_(rank), leader_places_(std::move(leader_places)) {
   for (int each = 0; each < size(); ++each) {
     const auto node = static_cast<std::size_t>(node_of(each));
     if (node >= ranks_of_.size()) ranks_of_.resize(node + 1);
@@ -16,6 +16,14 @@ Layout::Layout(std::vector<int> node_of_rank, int rank)
   }
   rails_ = size();
   for (const auto& ranks : ranks_of_) rails_ = std::min(rails_, static_cast<int>(ranks.size()));
+}
+
+int Layout::leader_of(int node, int root) const {
+  const auto index = static_cast<std::size_t>(node);
+  const auto& ranks = ranks_of_[index];
+  if (root >= 0 && place_of(root) < rails_) return ranks[static_cast<std::size_t>(place_of(root))];
+  if (root >= 0 && node_of(root) == node) return root;
+  return ranks[leader_places_.empty() ? 0 : static_cast<std::size_t>(leader_places_[index])];
 }
 
 std::vector<int> Layout::leaders(int root) const {

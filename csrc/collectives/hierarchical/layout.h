@@ -9,8 +9,9 @@ namespace altorch::hierarchical {
 
 class Layout {
  public:
-  // `node_of_rank`: by rank; nodes are numbered in the order of their first ranks.
-  Layout(std::vector<int> node_of_rank, int rank);
+  // `node_of_rank`: by rank; nodes are numbered in the order of their first ranks. `leader_places`:
+  // by node, the place of its leader there; empty: the first.
+  Layout(std::vector<int> node_of_rank, int rank, std::vector<int> leader_places = {});
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(node_of_rank_.size()); }
@@ -32,13 +33,9 @@ class Layout {
   bool is_even() const { return rails_ * nodes() == size(); }
   bool pays() const { return nodes() > 1 && nodes() < size(); }
 
-  // The rank on the rail of `root`. Where that is on none: `root` on its node, elsewhere the first
-  // rank. root < 0: the first rank.
-  int leader_of(int node, int root = -1) const {
-    if (root < 0) return ranks_of(node).front();
-    if (place_of(root) < rails_) return ranks_of(node)[static_cast<std::size_t>(place_of(root))];
-    return node_of(root) == node ? root : ranks_of(node).front();
-  }
+  // The rank on the rail of `root`. Where that is on none: `root` on its node, elsewhere the
+  // leader. root < 0: the leader.
+  int leader_of(int node, int root = -1) const;
   // Of every node.
   std::vector<int> leaders(int root = -1) const;
   // That of one of the first rails() places, by node.
@@ -49,6 +46,7 @@ class Layout {
   const int rank_;
   std::vector<std::vector<int>> ranks_of_;  // by node
   std::vector<int> place_of_;
+  const std::vector<int> leader_places_;
   int rails_ = 0;
   bool is_contiguous_ = true;
 };

@@ -37,6 +37,8 @@ class Planner {
   void* vector(void* base) const { return at(base, part.begin, call.dtype); }
   const void* vector(const void* base) const { return at(base, part.begin, call.dtype); }
 
+  // The place of the leader of this node there.
+  int own_leader(int root = -1) const { return layout.place_of(layout.leader_of(layout.own_node(), root)); }
   // Adds a stage among the ranks of this node. Null: this rank is alone on its node, and has
   // nothing to do there.
   Stage* on_node(const Call& sub_call);

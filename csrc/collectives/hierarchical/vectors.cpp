@@ -7,15 +7,12 @@
 namespace altorch::hierarchical {
 namespace {
 
-int own_leader(const Layout& layout, int root) {
-  return layout.place_of(layout.leader_of(layout.own_node(), root));
-}
-
 void all_reduce_by_leaders(Planner& plan) {
   void* const vector = plan.vector(plan.call.output);
-  plan.on_node(plan.sub(OpKind::kReduce, 0, vector, vector));
+  const int leader = plan.own_leader();
+  plan.on_node(plan.sub(OpKind::kReduce, leader, vector, vector));
   plan.among(plan.layout.leaders(), plan.sub(OpKind::kAllReduce, 0, nullptr, vector));
-  plan.on_node(plan.sub(OpKind::kBroadcast, 0, nullptr, vector));
+  plan.on_node(plan.sub(OpKind::kBroadcast, leader, nullptr, vector));
 }
 
 // Slices of a vector, one for each rail; ranks beyond the rails have none. Slices begin at
@@ -64,7 +61,7 @@ void reduce_by_rails(Planner& plan) {
 
 void reduce_by_leaders(Planner& plan) {
   const Layout& layout = plan.layout;
-  const int root = plan.call.root, leader = own_leader(layout, root);
+  const int root = plan.call.root, leader = plan.own_leader(root);
   const void* const input = plan.vector(plan.call.input);
   void* const output = plan.vector(plan.call.output);
   void* const beside = plan.reserve(plan.part.count);
@@ -84,7 +81,7 @@ void broadcast_by_leaders(Planner& plan) {
   const int root = plan.call.root;
   void* const vector = plan.vector(plan.call.output);
   plan.among(layout.leaders(root), plan.sub(OpKind::kBroadcast, layout.node_of(root), nullptr, vector));
-  plan.on_node(plan.sub(OpKind::kBroadcast, own_leader(layout, root), nullptr, vector));
+  plan.on_node(plan.sub(OpKind::kBroadcast, plan.own_leader(root), nullptr, vector));
 }
 
 // The root's node gets the vector first. Each rail carries one slice to the other nodes, which

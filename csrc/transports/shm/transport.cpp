@@ -10,6 +10,7 @@
 #include "base/fields.h"
 #include "base/log.h"
 #include "platform/cores.h"
+#include "platform/fabric.h"
 #include "rendezvous/shared_memory.h"
 #include "rendezvous/store_allgather.h"
 #include "transports/shm/channel.h"
@@ -21,6 +22,7 @@ namespace {
 // Where the ranks of a group are, and what those of this rank's node have in common.
 struct Shared {
   std::vector<int> node_of_rank;        // by rank of the group, numbered in the order of their first ranks
+  std::vector<int> leader_places;       // by node
   int nodes = 0, largest = 0;           // the most ranks of a node
   std::vector<shm::Process> processes;  // by rank of the node; empty where they may not copy from each other
   std::vector<int> neighbours;          // the ranks of the group that are on this node
@@ -80,7 +82,8 @@ class NodeLinks : public Links {
  public:
   NodeLinks(Shared shared, std::unique_ptr<Links> other) : other_(std::move(other)) {
     if (shared.size > 1) collectives_.emplace(shared.collectives());
-    node_ = {std::move(shared.node_of_rank), collectives_ ? &*collectives_ : nullptr};
+    node_ = {std::move(shared.node_of_rank), std::move(shared.leader_places),
+             collectives_ ? &*collectives_ : nullptr};
   }
   const char* transport() const override { return other_->transport(); }
   Channel& channel() override { return other_->channel(); }
@@ -102,8 +105,14 @@ std::optional<std::string> unwanted(int ranks) {
   return "it is for " + std::to_string(shm::Segment::kMostRanks) + " ranks at most";
 }
 
+// What a rank says of itself, before the fields of its process: its node, its cores, whether the
+// network is near.
+constexpr std::size_t kWords = 3;
+constexpr const char* kNear = "near";
+
 Fields introduction() {
-  Fields words = {shared_memory_node(), usable_cores()};
+  const std::string cores = usable_cores();
+  Fields words = {shared_memory_node(), cores, is_near_network(cores) ? kNear : ""};
   for (std::string& field : shm::Process::own().fields()) words.push_back(std::move(field));
   return words;
 }
@@ -112,15 +121,23 @@ Fields introduction() {
 Shared shared_ranks_of(const std::vector<std::string>& words, int rank) {
   Shared found;
   std::vector<Fields> all;
-  for (const std::string& word : words) all.push_back(decode_fields(word, 2 + shm::Process::kFields));
+  for (const std::string& word : words) all.push_back(decode_fields(word, kWords + shm::Process::kFields));
   std::map<std::string, int> node_of;  // by node
+  constexpr int kNone = -1;
   std::vector<int> sizes;
   for (const Fields& fields : all) {
     const int node = node_of.emplace(fields[0], found.nodes).first->second;
-    if (node == found.nodes) ++found.nodes, sizes.push_back(0);
+    if (node == found.nodes) {
+      ++found.nodes;
+      sizes.push_back(0);
+      found.leader_places.push_back(kNone);
+    }
+    int& leader = found.leader_places[static_cast<std::size_t>(node)];
+    if (leader == kNone && fields[2] == kNear) leader = sizes[static_cast<std::size_t>(node)];
     found.largest = std::max(found.largest, ++sizes[static_cast<std::size_t>(node)]);
     found.node_of_rank.push_back(node);
   }
+  std::ranges::replace(found.leader_places, kNone, 0);
   const auto self = static_cast<std::size_t>(rank);
   std::vector<std::string> cores;
   for (std::size_t each = 0; each < all.size(); ++each) {
@@ -129,7 +146,7 @@ Shared shared_ranks_of(const std::vector<std::string>& words, int rank) {
     ++found.size;
     found.neighbours.push_back(static_cast<int>(each));
     cores.push_back(all[each][1]);
-    all[each].erase(all[each].begin(), all[each].begin() + 2);
+    all[each].erase(all[each].begin(), all[each].begin() + kWords);
     found.processes.push_back(shm::Process::from(all[each]));
   }
   found.cores = count_cores(cores);

@@ -39,7 +39,10 @@ std::vector<std::string> on_nodes(const Ranks& node_of_rank, Body body, Loopback
                                  shm::Segment::bytes(size, area), std::chrono::seconds(30));
       shared.emplace(shm::Segment(std::move(memory), layout.own_place(), size, area));
     }
-    const Node node{node_of_rank, shared ? &*shared : nullptr};
+    Ranks leader_places;
+    for (int each = 0; each < layout.nodes(); ++each)
+      leader_places.push_back(static_cast<int>(layout.ranks_of(each).size()) - 1);
+    const Node node{node_of_rank, leader_places, shared ? &*shared : nullptr};
     HierarchicalCollectives own(node, *channels[static_cast<std::size_t>(rank)]);
     body(rank, own);
   });

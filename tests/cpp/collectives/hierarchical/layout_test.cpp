@@ -31,6 +31,13 @@ TEST(Layout, KnowsWhoIsWhere) {
   EXPECT_EQ(uneven.leaders(2), (Ranks{0, 2, 3}));  // which is on none
 }
 
+TEST(Layout, HasTheLeadersThatItIsGiven) {
+  const Layout uneven({0, 0, 1, 1, 1}, 0, {1, 0});
+  EXPECT_EQ(uneven.leaders(), (Ranks{1, 2}));
+  EXPECT_EQ(uneven.leaders(2), (Ranks{0, 2}));  // the rail of rank 2
+  EXPECT_EQ(uneven.leaders(4), (Ranks{1, 4}));  // which is on none
+}
+
 TEST(Layout, PaysOnlyWhereRanksShareANodeAndNotAllDo) {
   EXPECT_FALSE(Layout({0, 0, 0}, 1).pays());
   EXPECT_FALSE(Layout({0, 1, 2}, 1).pays());

@@ -113,6 +113,15 @@ struct Case {
   }
 };
 
+// Another for each node.
+Ranks leader_places(const Ranks& nodes) {
+  const Layout layout(nodes, 0);
+  Ranks places;
+  for (int node = 0; node < layout.nodes(); ++node)
+    places.push_back(node % static_cast<int>(layout.ranks_of(node).size()));
+  return places;
+}
+
 // In parts of about `bytes`.
 void expect_right(const Ranks& nodes, const Case& asked, std::int64_t bytes) {
   std::vector<VirtualRank> ranks(nodes.size());
@@ -127,7 +136,7 @@ void expect_right(const Ranks& nodes, const Case& asked, std::int64_t bytes) {
     std::int64_t count = 0;
     for (int rank = 0; rank < asked.size(); ++rank) {
       VirtualRank& own = ranks[static_cast<std::size_t>(rank)];
-      const Layout layout(nodes, rank);
+      const Layout layout(nodes, rank, leader_places(nodes));
       const Call call = asked.call(own, rank);
       count = std::min(length - done, longest_part(call, layout, bytes));
       own.next = 0;

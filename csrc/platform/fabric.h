@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The fast network ports of this machine, as sysfs shows them.
+// The fast network devices of this machine, as sysfs shows them.
 #pragma once
 
 #include <string>
@@ -12,6 +12,10 @@ namespace altorch {
 std::vector<std::string> active_rdma_ports(const std::string& devices = "/sys/class/infiniband");
 
 bool has_slingshot();
+
+// Whether an active device of RDMA or Slingshot is in a NUMA domain that holds all of `cores`
+// (platform/cores.h).
+bool is_near_network(const std::string& cores, const std::string& sys = "/sys");
 
 // Whether there is a device of InfiniBand, RoCE, EFA or Slingshot.
 bool has_fast_network();

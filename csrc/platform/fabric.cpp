@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bootstrap/fabric.h"
+#include "platform/fabric.h"
 
 #include <dirent.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
+#include <set>
+
+#include "platform/cores.h"
 
 namespace altorch {
 namespace {
@@ -30,6 +34,15 @@ bool may_be_active(const std::string& port) {
   return state.empty() || state == "4:";
 }
 
+// Of the device; empty where there are none, or it does not say.
+std::string cores_beside(const std::string& device, const std::string& sys) {
+  int domain = -1;
+  std::string cores;
+  if (std::ifstream(device + "/device/numa_node") >> domain && domain >= 0)
+    std::ifstream(sys + "/devices/system/node/node" + std::to_string(domain) + "/cpulist") >> cores;
+  return cores;
+}
+
 }  // namespace
 
 std::vector<std::string> active_rdma_ports(const std::string& devices) {
@@ -46,6 +59,18 @@ std::vector<std::string> active_rdma_ports(const std::string& devices) {
 }
 
 bool has_slingshot() { return !names_in("/sys/class/cxi").empty(); }
+
+bool is_near_network(const std::string& cores, const std::string& sys) {
+  std::set<std::string> devices;
+  for (const std::string& port : active_rdma_ports(sys + "/class/infiniband"))
+    devices.insert(sys + "/class/infiniband/" + port.substr(0, port.find(':')));
+  for (const std::string& name : names_in(sys + "/class/cxi")) devices.insert(sys + "/class/cxi/" + name);
+  return std::any_of(devices.begin(), devices.end(), [&](const std::string& device) {
+    const std::string beside = cores_beside(device, sys);
+    const auto count = count_cores(std::array{beside});
+    return count && count == count_cores(std::array{beside, cores});
+  });
+}
 
 bool has_fast_network() { return !names_in("/sys/class/infiniband").empty() || has_slingshot(); }
 
