@@ -134,8 +134,9 @@ def _check(arguments: argparse.Namespace, launcher: Any) -> int:
     passed = all(row["ok"] for row in rows) and len(rows) == len(cases)
     if rank == 0:
         _report(arguments, rows, passed, len(cases) - len(rows), size, seconds, launcher)
-    store.set(f"done/{rank}", "")
-    store.multi_get([f"done/{r}" for r in range(size)])  # rank 0 may host the store
+    store.set(f"left/{rank}", "")
+    if rank == 0:  # it may host the store, and leaves last
+        store.multi_get([f"left/{r}" for r in range(size)])
     if passed:
         dist.destroy_process_group()
     return 0 if passed else 1
