@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "gpu/nccl/nccl_comm.h"
 
-#include <future>
-
 #include "base/env.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "device/cuda_runtime.h"
-#include "platform/fast_exit.h"
-#include "platform/native_thread.h"
+#include "gpu/within.h"
 
 namespace altorch::nccl {
 namespace {
 
+constexpr char kThread[] = "al-nccl";
 constexpr char kAborted[] = "its NCCL communicator was aborted; destroy the group and make a new one";
 // Most calls last microseconds; one that lasts so long may wait for a peer, and end with the
 // communicator only.
@@ -40,25 +38,11 @@ Config config_of(const Knobs& knobs) {
   return config;
 }
 
-// Runs `body` on a thread of its own and returns its result, or nothing after `timeout`. After a
-// timeout, or if `check_peers` throws, the thread runs on, so `body` must own everything that it
-// refers to. Throws Error(kTransport) if no thread can be started.
-std::optional<Result> within(std::chrono::milliseconds timeout, int device, std::function<Result()> body,
-                             const NcclComm::CheckPeers& check_peers = {}) {
-  auto promise = std::make_shared<std::promise<Result>>();
-  auto result = promise->get_future();
-  // Counted until it is done: a process that exits earlier must not destroy NCCL and CUDA under it.
-  auto counted = std::make_shared<DetachedThread>();
-  start_native_thread("al-nccl", [promise, device, body = std::move(body), counted = std::move(counted)] {
+std::function<Result()> on_device(int device, std::function<Result()> body) {
+  return [device, body = std::move(body)] {
     library().table.set_device(device);
-    promise->set_value(body());
-  });
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (result.wait_for(kUsualCall) != std::future_status::ready) {
-    if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
-    if (check_peers) check_peers();
-  }
-  return result.get();
+    return body();
+  };
 }
 
 // A communicator that does not block from its start on would hand every later call to a thread, at
@@ -67,8 +51,8 @@ std::optional<Result> within(std::chrono::milliseconds timeout, int device, std:
 Result make_within(std::chrono::milliseconds timeout, int device, void*& made,
                    std::function<Result(void**)> make, const NcclComm::CheckPeers& check_peers = {}) {
   auto outcome = std::make_shared<void*>(nullptr);
-  const auto result = within(
-      timeout, device, [outcome, make = std::move(make)] { return make(outcome.get()); }, check_peers);
+  const auto body = [outcome, make = std::move(make)] { return make(outcome.get()); };
+  const auto result = within(timeout, kThread, on_device(device, body), check_peers);
   if (!result) {
     throw Error(ErrorKind::kTimeout,
                 "NCCL was not done after " + std::to_string(timeout.count()) +
@@ -256,7 +240,7 @@ bool NcclComm::finish(std::vector<void*> windows) {
     return last == kSuccess || last == kInProgress ? table.destroy(comm) : table.abort(comm);
   };
   try {
-    return within(kFarewell, device_, body).has_value();
+    return within(kFarewell, kThread, on_device(device_, body)).has_value();
   } catch (
       const Error& error) {  // a destructor waits for no peer without a deadline: NCCL keeps the communicator
     log(LogLevel::kWarning, std::string("an NCCL communicator is not freed: ") + error.what());
@@ -309,7 +293,7 @@ void NcclComm::abort() {
     return library().table.abort(comm);
   };
   try {
-    within(kLongAbort, device_, body);
+    within(kLongAbort, kThread, on_device(device_, body));
   } catch (const Error&) {  // no thread can be started, and peers of this rank's kernels wait in vain
     body();
   }
