@@ -67,6 +67,17 @@ void DeviceOpening::prepare(DeviceWindow::Memory& memory) const {
   memory.told = memory.device->pin(DeviceWindow::told_bytes(size_));
 }
 
+std::vector<std::string> DeviceOpening::atomics_unsupported_reasons() const {
+  std::vector<std::string> all;
+  for (const DeviceHandle& peer : cards_) {
+    const auto found = gpu_.gpus.atomics_unsupported_reason
+                           ? gpu_.gpus.atomics_unsupported_reason(gpu_.device, peer.gpu.gpu)
+                           : std::nullopt;
+    all.push_back(found.value_or(""));
+  }
+  return all;
+}
+
 PinnedMemory DeviceOpening::share(Device& device, const std::string& key, std::size_t bytes) const {
   return device.pin(share_memory(opening_.store, key, rank_, size_, bytes, opening_.timeout), bytes);
 }

@@ -33,6 +33,8 @@ class DeviceOpening {
                std::string& unsupported_reason) const;
   // Of any such window.
   void prepare(DeviceWindow::Memory& memory) const;
+  // By rank: why atomic operations of kernels do not reach its memory; empty: they do.
+  std::vector<std::string> atomics_unsupported_reasons() const;
   PinnedMemory share(Device& device, const std::string& key, std::size_t bytes) const;
 
   const WindowOpening& opening_;

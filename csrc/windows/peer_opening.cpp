@@ -83,15 +83,4 @@ std::vector<DeviceMemory> PeerOpening::exchange(const std::string& key, Device& 
   return all;
 }
 
-std::vector<std::string> PeerOpening::atomics_unsupported_reasons() const {
-  std::vector<std::string> all;
-  for (const DeviceHandle& peer : cards_) {
-    const auto found = gpu_.gpus.atomics_unsupported_reason
-                           ? gpu_.gpus.atomics_unsupported_reason(gpu_.device, peer.gpu.gpu)
-                           : std::nullopt;
-    all.push_back(found.value_or(""));
-  }
-  return all;
-}
-
 }  // namespace altorch

@@ -33,7 +33,6 @@ class PeerOpening : protected DeviceOpening {
   virtual std::string unsupported_among() const { return ""; }
   // By all ranks at one time. Throws Error.
   virtual std::unique_ptr<RemoteMemory> make(DeviceWindow::Memory memory);
-  std::vector<std::string> atomics_unsupported_reasons() const;
 
  private:
   void map_all(DeviceWindow::Memory& memory, const Device::Exported& signals);
