@@ -171,7 +171,7 @@ void bind_window(py::module_& module) {
            "What rank has registered, as a row of elements of its own memory.")
       .def_property_readonly("route", &AlWindow::route,
                              "What carries it: 'shm', 'mpi' or 'messages', 'peer', 'host_staged', "
-                             "'host_relay' or 'nccl' on GPUs.");
+                             "'host_relay', 'nccl' or 'nvshmem' on GPUs.");
   module.def(
       "window_routes",
       [] {

@@ -126,6 +126,26 @@ int CudaDevice::multiprocessors(int index) {
   return number;
 }
 
+// Memory of several allocations may lie in one range, as in torch's expandable segments.
+std::optional<std::span<std::byte>> CudaDevice::allocation(const std::byte* block, std::size_t bytes) {
+  const cuda::Driver& cuda = driver();
+  DevicePtr base = 0;
+  std::size_t size = 0;
+  if (cuda.missing || cuda.address_range(&base, &size, address(block)) != cuda::kSuccess ||
+      bytes > base + size - address(block))
+    return std::nullopt;
+  const std::span<std::byte> found(reinterpret_cast<std::byte*>(base), size);
+  std::uint64_t first = 0, last = 0;
+  if (cuda.retain_handle(&first, &found.front()) != cuda::kSuccess) return std::nullopt;
+  cuda::AllocationProperties properties;
+  const bool is_exportable = cuda.handle_properties(&properties, first) == cuda::kSuccess &&
+                             (properties.handle_types & cuda::kFileDescriptor) != 0;
+  const bool has_last = cuda.retain_handle(&last, &found.back()) == cuda::kSuccess;
+  if (has_last) cuda.release_handle(last);
+  cuda.release_handle(first);
+  return is_exportable && has_last && first == last ? std::optional(found) : std::nullopt;
+}
+
 CudaDevice::CudaDevice(int index, bool shared, bool beside) : index_(index), shared_(shared) {
   if (auto reason = unsupported_reason(index)) throw Error(ErrorKind::kUnsupported, *reason);
   context_ = beside ? CudaContext::beside(index) : CudaContext::primary(index);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ class CudaDevice : public Device {
   // Multi-Process Service.
   static bool serves_several(int index);
   static int multiprocessors(int index);
+  // The one allocation that holds the block, if other processes can map it (cuMemCreate).
+  static std::optional<std::span<std::byte>> allocation(const std::byte* block, std::size_t bytes);
 
   // Blocks until all streams of the process have come to their ends. False where that cannot be.
   bool wait_until_idle();

@@ -90,6 +90,10 @@ inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
   X(host_free, "cuMemFreeHost", (void* memory))                                                              \
   X(allocate, "cuMemAlloc_v2", (DevicePtr * memory, std::size_t bytes))                                      \
   X(release, "cuMemFree_v2", (DevicePtr memory))                                                             \
+  X(address_range, "cuMemGetAddressRange_v2", (DevicePtr * base, std::size_t * bytes, DevicePtr memory))     \
+  X(retain_handle, "cuMemRetainAllocationHandle", (std::uint64_t * handle, void* memory))                    \
+  X(handle_properties, "cuMemGetAllocationPropertiesFromHandle",                                             \
+    (AllocationProperties * properties, std::uint64_t handle))                                               \
   X(allocation_granularity, "cuMemGetAllocationGranularity",                                                 \
     (std::size_t * bytes, const AllocationProperties* properties, int option))                               \
   X(create_memory, "cuMemCreate",                                                                            \

@@ -19,6 +19,7 @@ GpuSource cuda_gpus() {
       .multiprocessors = CudaDevice::multiprocessors,
       .links = CudaDevice::links,
       .atomics_unsupported_reason = CudaDevice::atomics_unsupported_reason,
+      .allocation = CudaDevice::allocation,
       .node = shared_memory_node,
   };
 }

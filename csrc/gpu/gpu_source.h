@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "device/device.h"
@@ -37,6 +38,9 @@ struct GpuSource {
   // Why kernels on device `index` cannot do atomic operations on memory of that GPU, or nothing.
   std::function<std::optional<std::string>(int index, const std::string& identity)>
       atomics_unsupported_reason = nullptr;
+  // The one allocation that holds the block, if other processes can map it (cuMemCreate).
+  std::function<std::optional<std::span<std::byte>>(const std::byte* block, std::size_t bytes)> allocation =
+      nullptr;
   // A text that identifies the node: processes with the same text share memory.
   std::function<std::string()> node;
 };

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "windows/nccl_window.h"
+#include "windows/nvshmem_window.h"
 #include "windows/peer_opening.h"
 #include "windows/staged_opening.h"
 
@@ -26,6 +27,7 @@ constexpr std::array kDeviceRows = {
     WindowRow{"host_staged", unsupported_here<device_unsupported_reason>, open<StagedOpening>},
     WindowRow{"host_relay", unsupported_here<device_unsupported_reason>, open<RelayOpening>},
     WindowRow{"nccl", unsupported_here<nccl_window_unsupported_reason>, open_nccl_window},
+    WindowRow{"nvshmem", unsupported_here<nvshmem_window_unsupported_reason>, open_nvshmem_window},
 };
 
 }  // namespace

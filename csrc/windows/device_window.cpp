@@ -55,10 +55,10 @@ DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnErr
       rank_(rank),
       ranks_(static_cast<int>(memory_->of.size())),
       own_(own),
+      own_stream_(memory_->device->make_stream()),
       marks_(on_error == OnError::kPoison),
       co_resident_(co_resident),
       no_atomics_(std::move(no_atomics)),
-      own_stream_(memory_->device->make_stream()),
       used_{{own_stream_, true}},
       enqueued_(std::make_unique<std::atomic<std::uint32_t>[]>(place(ranks_, 0))) {
   for (std::size_t each = 0; each + 1 < kAnswers; ++each)

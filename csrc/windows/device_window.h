@@ -75,7 +75,10 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   // wait marks this rank's memory.
   void remember(const WindowCall& call, bool waits);
   void end_wait(const WindowCall& call);
+  std::uint32_t* aborted() const;  // not 0: waits abort; in pinned memory
   bool is_aborted() const;
+  // On the serving stream, which no call blocks; if is_served().
+  void enqueue_beside(const WindowMove& job) { staged_->enqueue(job); }
   StagedBoard staged_board() const;
   // On `board`.
   Flag& board_signal(int target, int source, int slot) const;
@@ -84,6 +87,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   const std::shared_ptr<Memory> memory_;
   const int rank_, ranks_;
   const Registered own_;
+  const Stream own_stream_;
   std::mutex mutex_;  // guards the device and what is under way there
 
  private:
@@ -102,8 +106,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   WindowCount* count(Count what, std::size_t place) const;
   std::uint32_t* told(Told what, std::size_t place) const;
   std::uint32_t load(Told what, std::size_t place) const;
-  std::uint32_t* ended() const;    // not 0: kernels leave everything as it is; on the device
-  std::uint32_t* aborted() const;  // not 0: waits abort; in pinned memory
+  std::uint32_t* ended() const;  // not 0: kernels leave everything as it is; on the device
   std::uint32_t* signal_to(int target, int source, int slot) const;
 
   // All of these need mutex_.
@@ -121,7 +124,6 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
 
   const bool marks_, co_resident_;
   const std::vector<std::string> no_atomics_;
-  const Stream own_stream_;
   // Guarded by mutex_.
   std::optional<StagedAccess> staged_;
   struct Used {

@@ -297,8 +297,13 @@ void StagedAccess::carry_out(int origin, int lane, std::uint32_t number) {
 }
 
 void StagedAccess::mark(WindowCount* count, std::uint32_t* shown) {
+  enqueue(only_raise(shown, count, never()));
+}
+
+void StagedAccess::enqueue(WindowMove job) {
+  job.ended = never();
   const std::lock_guard lock(serving_now_);
-  serving_device_.move_window(only_raise(shown, count, never()), serving_);
+  serving_device_.move_window(job, serving_);
 }
 
 void StagedAccess::end() {

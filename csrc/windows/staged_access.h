@@ -61,6 +61,8 @@ class StagedAccess {
   // Enqueues a mark on that stream: when the stream gets there, it counts in `count`, and stores
   // the count in `shown`.
   void mark(WindowCount* count, std::uint32_t* shown);
+  // Enqueues a job of this rank's own there. It takes place although the window has ended.
+  void enqueue(WindowMove job);
   // Lets all streams go on that wait for an answer. A late answer sets its flag back to an earlier
   // request, so this must be repeated until is_idle().
   void end();

@@ -13,6 +13,7 @@
 
 #include "gpu/gpu_routes.h"
 #include "gpu/host_staged/conformance.h"
+#include "platform/shareable.h"
 #include "support/fake_nccl.h"
 #include "support/route_setting.h"
 #include "support/test_watchdog.h"
@@ -109,6 +110,11 @@ inline GpuSource fake_gpus(const Surroundings& here, FakeDeviceOptions options) 
       .identity = [=](int) { return here.gpu; },
       .mps = [=](int) { return here.mps; },
       .links = [=](int) { return here.links; },
+      .allocation = [](const std::byte* block, std::size_t bytes) -> std::optional<std::span<std::byte>> {
+        const auto found = find_shareable(block, bytes);
+        if (!found) return std::nullopt;
+        return std::span(const_cast<std::byte*>(block) - found->offset, found->bytes);
+      },
       .node = [=] { return here.node; },
   };
 }

@@ -8,6 +8,7 @@
 #include "device/cuda_driver.h"
 #include "gpu/gpu_ranks.h"
 #include "support/fake_nccl.h"
+#include "support/fake_nvshmem.h"
 #include "support/gpu_test.h"
 #include "support/route_setting.h"
 
@@ -80,6 +81,34 @@ void over_nccl(const Test& test) {
 TEST(DeviceWindowLitmus, MessagePassingOverNccl) { over_nccl(message_passing(kOnFakes)); }
 TEST(DeviceWindowLitmus, StoreBufferingOverNccl) { over_nccl(store_buffering(kOnFakes)); }
 TEST(DeviceWindowLitmus, IndependentReadsOverNccl) { over_nccl(independent_reads(kOnFakes)); }
+
+// Where NVSHMEM carries puts, gets and signals, and the hosts relay the rest.
+void over_nvshmem(int ranks, const std::function<Errors(const MakeGpu&)>& race) {
+  const RouteSetting setting("window=nvshmem");
+  FakeNvshmem nvshmem(ranks);
+  const auto test = [&](const MakeGpu& make) {
+    const auto entering = [&](int rank) {
+      nvshmem.enter(rank);
+      return make(rank);
+    };
+    EXPECT_EQ(race(entering), Errors(static_cast<std::size_t>(ranks)));
+  };
+  on_fakes(test, {"nodes"});
+  EXPECT_GT(nvshmem.calls("nvshmemx_signal_wait_until_on_stream"), 0);
+  EXPECT_EQ(nvshmem.misuse(), Errors());
+}
+TEST(DeviceWindowLitmus, MessagePassingOverNvshmem) {
+  for (const std::size_t count : kCounts) {
+    for (const int size : {2, 3})
+      over_nvshmem(size, [&](const MakeGpu& make) { return message_passing(size, count, make, kOnFakes); });
+  }
+}
+TEST(DeviceWindowLitmus, StoreBufferingOverNvshmem) {
+  over_nvshmem(2, [](const MakeGpu& make) { return store_buffering(make, kOnFakes); });
+}
+TEST(DeviceWindowLitmus, IndependentReadsOverNvshmem) {
+  over_nvshmem(4, [](const MakeGpu& make) { return independent_reads(make, kOnFakes); });
+}
 
 // Ranks are threads: kernels of those that share a GPU run side by side, as under MPS.
 class CudaWindowLitmus : public ::testing::Test {
