@@ -46,9 +46,18 @@ SPIN = 0.001
 Issue = Callable[[], Any]
 
 
+def memory(most: int, here: torch.device) -> torch.Tensor:
+    """NVSHMEM (ALTORCH_ROUTE=window=nvshmem) registers what ncclMemAlloc gives."""
+    if "window=nvshmem" not in os.environ.get("ALTORCH_ROUTE", ""):
+        return altorch.empty(most, dtype=torch.uint8, device=here)
+    backend: Any = dist.group.WORLD._get_backend(here)  # type: ignore[union-attr]
+    with torch.cuda.use_mem_pool(torch.cuda.MemPool(backend.mem_allocator)):
+        return torch.empty(most, dtype=torch.uint8, device=here)
+
+
 class CheckedWindow(OverWindow):
     def __init__(self, most: int, here: torch.device) -> None:
-        self.kept = altorch.empty(most, dtype=torch.uint8, device=here)
+        self.kept = memory(most, here)
         super().__init__(altorch.new_window(self.kept))
 
     def check(self, here: torch.device) -> None:

@@ -3,7 +3,7 @@
 
 Marked gpu. Ranks may share one GPU: with the Multi-Process Service as between GPUs, without it streams wait for numbers
 in pinned memory (docs/windows.md). ALTORCH_ROUTE=window=host_staged: as if the GPUs mapped nothing of each other;
-window=host_relay: as if the ranks were on nodes of their own.
+window=host_relay: as if the ranks were on nodes of their own; window=nvshmem: over NVSHMEM, with a GPU for each rank.
 """
 
 from __future__ import annotations
@@ -20,22 +20,39 @@ import reference as ref
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, names_all, on_ranks
-from test_cuda import SPIN, co_resident, device
+from test_cuda import SPIN, backend_of, co_resident, device
 from test_one_sided import count_together
 
 import altorch
+from altorch._extension import extension
 
 pytestmark = pytest.mark.gpu
 GPUS = torch.cuda.device_count()
 FORCED = os.environ.get("ALTORCH_ROUTE", "").partition("window=")[2]
-STAGED = FORCED in ("host_staged", "host_relay")  # by pinned memory
+STAGED = FORCED in ("host_staged", "host_relay", "nvshmem")  # nothing is mapped, nothing goes into graphs
+OVER_NVSHMEM = FORCED == "nvshmem"
 ROUTE = FORCED or "peer"
 TYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.complex128, torch.float8_e4m3fn]
 
 
+def empty(*size, dtype=torch.float32, device):
+    """Memory of the kind that the route wants."""
+    if not OVER_NVSHMEM:
+        return altorch.empty(*size, dtype=dtype, device=device)
+    if not 1 < dist.get_world_size() <= GPUS:
+        pytest.skip("NVSHMEM needs several ranks, each with a GPU of its own")
+    return from_pool(*size, dtype=dtype, device=device)
+
+
+def from_pool(*size, dtype=torch.float32, device):
+    pool = torch.cuda.MemPool(backend_of().mem_allocator)
+    with torch.cuda.use_mem_pool(pool, device=device):
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
 def opened(world, *size, dtype=torch.float32):
-    """A window over zeros that others can map, its tensor, and the ranks behind and before this one."""
-    tensor = altorch.empty(*size, dtype=dtype, device=device(world)).zero_()
+    """A window over zeros that others can reach, its tensor, and the ranks behind and before this one."""
+    tensor = empty(*size, dtype=dtype, device=device(world)).zero_()
     torch.cuda.synchronize()
     return altorch.new_window(tensor), tensor, (world.rank + 1) % world.size, (world.rank - 1) % world.size
 
@@ -87,6 +104,43 @@ def test_tensors_of_any_layout(world):
     window.tensor_deregister()
 
 
+@on_ranks(2, env={"ALTORCH_ROUTE": "window=nvshmem"})
+def test_over_nvshmem(world):
+    """Memory that NVSHMEM cannot register goes by another route; what it can register goes by NVSHMEM."""
+    row = next(row for row in extension().window_routes() if row["name"] == "nvshmem")
+    if not row["viable"] or GPUS < 2:
+        pytest.skip("NVSHMEM needs a GPU for each rank" if row["viable"] else row["reason"])
+    here, other = device(world), 1 - world.rank
+    plain = altorch.new_window(torch.zeros(1000, device=here))
+    assert plain.route == "host_staged"
+    tensor = from_pool(5000, dtype=torch.int32, device=here).zero_()
+    torch.cuda.synchronize()
+    window = altorch.new_window(tensor)
+    assert window.route == "nvshmem"
+    side = torch.cuda.Stream()
+    for turn in range(20):
+        with torch.cuda.stream(side if turn % 2 else torch.cuda.current_stream()):
+            mine = torch.full((4000,), 100 * turn + world.rank, dtype=torch.int32, device=here)
+            window.put_signal(mine, other, 7, slot=turn % 8)
+            window.wait_signal(other, slot=turn % 8)
+            assert tensor[7:4007].eq(100 * turn + other).all()
+            window.fence()
+            window.accumulate(torch.ones(4000, dtype=torch.int32, device=here), other, 7)
+            window.signal(other)
+            window.wait_signal(other)
+            assert tensor[7:4007].eq(100 * turn + other + 1).all()
+            back = torch.empty(4000, dtype=torch.int32, device=here)
+            window.get(back, other, 7)
+            assert back.eq(100 * turn + world.rank + 1).all()
+            window.fence()
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="does not go into a CUDA graph"), torch.cuda.graph(graph):
+        window.signal(other)
+    for each in (window, plain):
+        each.fence()
+        each.tensor_deregister()
+
+
 @on_ranks(2, 3)
 def test_counting(world):
     for dtype in (torch.int32, torch.int64):
@@ -136,7 +190,7 @@ def test_streams_keep_the_order(world):
     """What is put is what the stream had made before, what is read after a wait is there; the host goes on."""
     count = 1 << 18
     window, tensor, after, before = opened(world, 2, count)
-    credit = altorch.new_window(altorch.empty(1, device=tensor.device))
+    credit = altorch.new_window(empty(1, device=tensor.device))
     side, sums = torch.cuda.Stream(), []
     torch.cuda.synchronize()
     dist.barrier()
@@ -188,7 +242,7 @@ def test_any_tensor_will_do(world):
     """What no peer can map goes through the host's memory."""
     tensor = torch.zeros(3000, device=device(world))
     window = altorch.new_window(tensor[1000:])
-    assert window.route == (ROUTE if STAGED else "host_staged")
+    assert window.route == (ROUTE if STAGED and not OVER_NVSHMEM else "host_staged")
     mine = torch.full((2000,), world.rank + 1.0, device=tensor.device)
     window.put_signal(mine, 1 - world.rank)
     window.wait_signal(1 - world.rank)
@@ -320,7 +374,7 @@ def test_the_current_device_stays(world):
     own = torch.device("cuda", world.rank)
     for current in range(2):
         with torch.cuda.device(current):
-            tensor = altorch.empty(16, dtype=torch.int64, device=own)
+            tensor = empty(16, dtype=torch.int64, device=own)
             window = altorch.new_window(tensor)
             window.put_signal(torch.ones(16, dtype=torch.int64, device=own), 1 - world.rank)
             window.wait_signal(1 - world.rank)
@@ -452,7 +506,7 @@ def test_random_calls(world):
 
 def wait_for_the_dead(world, fate):
     """The last rank dies, or sleeps; the others' streams wait for it."""
-    tensor = altorch.empty(1 << 16, device=device(world))
+    tensor = empty(1 << 16, device=device(world))
     window = altorch.new_window(tensor)
     window.fence()
     if world.rank == world.size - 1:
@@ -488,7 +542,7 @@ def test_a_peer_that_does_not_signal(fate):
 
 
 def put_to_the_dead(world):
-    tensor = altorch.empty(1 << 16, device=device(world))
+    tensor = empty(1 << 16, device=device(world))
     window = altorch.new_window(tensor)
     window.fence()
     if world.rank == 1:

@@ -18,7 +18,7 @@ from altorch._extension import extension
 from altorch.cli._check_cases import Case, data, same
 
 # Taken only where the user's own ALTORCH_ROUTE asks for them.
-_ONLY_ASKED = ("nccl",)
+_ONLY_ASKED = ("nccl", "nvshmem")
 
 
 def cases(gpus: bool) -> tuple[Case, ...]:
