@@ -527,7 +527,7 @@ def wait_for_the_dead(world, fate):
     return "no error", 0, False
 
 
-@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+@pytest.mark.skipif(GPUS < 1 + OVER_NVSHMEM, reason="too few GPUs are visible")
 @pytest.mark.parametrize("fate", ["killed", "asleep"])
 def test_a_peer_that_does_not_signal(fate):
     with Cluster(2, launcher="plain") as cluster:
@@ -559,7 +559,7 @@ def put_to_the_dead(world):
     return "no error", 0
 
 
-@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+@pytest.mark.skipif(GPUS < 1 + OVER_NVSHMEM, reason="too few GPUs are visible")
 def test_memory_of_the_dead_takes_what_is_written_until_it_is_known():
     with Cluster(2, launcher="plain") as cluster:
         outcome = cluster.run(put_to_the_dead, deadline=60)[0]
