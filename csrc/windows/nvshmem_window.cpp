@@ -17,9 +17,9 @@ using nvshmem::NvshmemWorld;
 const std::string kNvshmemPurpose = "to open a window over NVSHMEM";
 // More than any count of signals; a signal that is added to it makes no difference.
 constexpr std::int64_t kReleased = std::int64_t{1} << 62;
-constexpr std::chrono::seconds kUnregistering{10};
 
-// What requests of this rank to itself are used for, which no rank makes.
+// Request slots of this rank to itself. No rank makes such requests, so end() and signal() use
+// them.
 enum OwnRequest : std::uint32_t { kRelease = 2, kDiscarded };
 
 std::size_t place_of(int rank, int slot) {
@@ -46,8 +46,8 @@ void NvshmemWindow::set_symmetric(Symmetric symmetric) {
   });
 }
 
-// Once each, with this rank's words for itself, which nothing else uses: a kernel is loaded when it
-// first runs, which may wait for all that the GPU is at.
+// Calls each function once, on signals of this rank for itself, which are unused. CUDA loads a
+// kernel at its first launch, and that may wait for all work on the GPU.
 void NvshmemWindow::try_out(const nvshmem::Table& nvshmem) const {
   std::uint64_t* const own = symmetric_.signals + place_of(rank_, 0);
   nvshmem.put(own, own + 1, sizeof *own, rank_, own_stream_);
@@ -189,10 +189,11 @@ void NvshmemWindow::end() {
   }
 }
 
-// Without the peers NVSHMEM cannot let go of the memory.
+// NVSHMEM keeps the memory. To unregister it would be collective, and each rank alone finds whether
+// its streams are past the window.
 bool NvshmemWindow::close(bool agreed) {
-  const bool past = RelayedWindow::close(agreed);
-  return past && agreed && symmetric_.world->remove_buffer(symmetric_.allocation, kUnregistering);
+  RelayedWindow::close(agreed);
+  return false;
 }
 
 namespace {
@@ -208,10 +209,10 @@ class NvshmemOpening : public RelayOpening {
     try {
       if (connect(static_cast<NvshmemWindow&>(*made), unsupported_reason)) return made;
     } catch (const Error& error) {
-      nvshmem_.lose(error.what());
+      nvshmem_.mark_unusable(error.what());
       throw;
     }
-    nvshmem_.lose(unsupported_reason);
+    nvshmem_.mark_unusable(unsupported_reason);
     return nullptr;
   }
 
@@ -225,7 +226,7 @@ class NvshmemOpening : public RelayOpening {
     const auto join = [&] { nvshmem_.join(id_, gpu_.device, rank_, size_, deadline, check_peers); };
     const auto add = [&] {
       made.memory = nvshmem_.add_buffer(allocation_->data(), allocation_->size(), deadline, check_peers);
-      begin = nvshmem_.take_signals(NvshmemWindow::signal_words(size_));
+      begin = nvshmem_.reserve_signals(NvshmemWindow::signal_words(size_));
     };
     if (!attempt("joined", join, unsupported_reason) || !attempt("registered", add, unsupported_reason))
       return false;
@@ -237,8 +238,8 @@ class NvshmemOpening : public RelayOpening {
     made.world = &nvshmem_;
     made.allocation = allocation_->data();
     made.signals = nvshmem_.signals(begin);
-    window.set_symmetric(std::move(made));
-    return true;
+    return attempt(
+        "tried", [&] { window.set_symmetric(std::move(made)); }, unsupported_reason);
   }
 
   std::unique_ptr<RemoteMemory> make(DeviceWindow::Memory memory) const override {
@@ -270,7 +271,8 @@ class NvshmemOpening : public RelayOpening {
         !is_whole(reinterpret_cast<std::uintptr_t>(allocation_->data())))
       return "the tensor does not lie in one allocation that NVSHMEM can register, of a multiple of " +
              std::to_string(granularity) +
-             " bytes; allocate it from torch.cuda.MemPool(backend.mem_allocator), see docs/streams.md";
+             " bytes; allocate it from torch.cuda.MemPool(backend.mem_allocator), see docs/windows.md, "
+             "NVSHMEM";
     try {
       id_ = nvshmem_.id();
       is_new_ = id_.empty();
@@ -292,18 +294,20 @@ class NvshmemOpening : public RelayOpening {
       if (cards_[rank].shareable.bytes != cards_[0].shareable.bytes)
         return "the allocations that hold the ranks' tensors are not of one size, as NVSHMEM wants them";
     }
-    const Fields own = {is_new_ ? "" : id_, std::to_string(nvshmem_.registered(allocation_->data())), id_};
+    const Fields own = {is_new_ ? "" : id_, std::to_string(nvshmem_.registration_number(allocation_->data())),
+                        std::to_string(nvshmem_.granularity()), id_};
     Fields first;
     for (const std::string& text : store_allgather(opening_.store, "world", rank_, size_, opening_.timeout,
                                                    kNvshmemPurpose, encode_fields(own))) {
       const Fields fields = decode_fields(text, own.size());
       if (first.empty()) first = fields;
       if (fields[0] != first[0]) return NvshmemWorld::kOtherGroup;
+      if (fields[2] != first[2]) return "NVSHMEM_CUMEM_GRANULARITY differs between the ranks";
       if (fields[1] != first[1])
         return "the tensors of some ranks lie in an allocation that another window has registered, and "
                "those of others do not";
     }
-    id_ = first[2];
+    id_ = first[3];
     return "";
   }
 

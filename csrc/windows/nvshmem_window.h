@@ -3,16 +3,18 @@
 // other nodes without the hosts. All else goes by messages between the hosts (relayed_window.h), on
 // the same streams.
 //
-// As there, a call has taken effect when its stream is past it. So each put is followed by
-// NVSHMEM's quiet, and calls of both kinds keep their order on a stream.
+// A call has taken effect when its stream is past it, as in RelayedWindow. So nvshmemx_quiet
+// follows each put, and calls of both kinds keep their order on a stream.
 //
-// A rank has one word for each slot of each peer, to which the peer adds 1 for a signal. This rank
-// counts its waits; a stream waits until the word has reached that count. end() writes a larger
-// value to all words, on the serving stream, which no call blocks.
+// Each rank has one signal object for each slot of each peer. The peer adds 1 to it for a signal.
+// This rank counts its waits, and a stream waits until the object has reached that count. end()
+// stores a larger value in all of this rank's objects, on the serving stream, which no call blocks.
 //
-// An abort lets streams go on whose relayed calls have no answer. A signal behind such a call must
-// then not be sent. So as long as relayed calls are in flight, a kernel signals, which looks for
-// the abort; but only to GPUs that this one maps. Over a network the signal is sent all the same.
+// After an abort, streams pass relayed calls that have no answer. A signal behind such a call must
+// not be sent. So while relayed calls are in flight, a kernel that checks the abort flag sends the
+// signals, to GPUs that this one maps. Over a network NVSHMEM sends them in any case.
+//
+// Thread rules: those of DeviceWindow.
 #pragma once
 
 #include <array>
@@ -28,14 +30,14 @@ namespace altorch {
 
 class NvshmemWindow : public RelayedWindow {
  public:
-  // What NVSHMEM has of this window.
+  // The window's memory and signals, as NVSHMEM addresses them.
   struct Symmetric {
     nvshmem::NvshmemWorld* world = nullptr;
     std::byte* allocation = nullptr;      // of this rank, which its tensor lies in
-    std::byte* memory = nullptr;          // the same, as NVSHMEM names it
+    std::byte* memory = nullptr;          // its symmetric address
     std::vector<std::size_t> offsets;     // by rank: of its tensor in its allocation
     std::uint64_t* signals = nullptr;     // of this rank, signal_words()
-    std::vector<std::uint64_t*> words;    // by rank: where its signal_words() begin there
+    std::vector<std::uint64_t*> words;    // by rank: the symmetric address of its first signal
     std::vector<std::string> no_atomics;  // as of DeviceWindow
   };
   static std::size_t signal_words(int ranks) { return static_cast<std::size_t>(ranks) * kSignalSlots; }
@@ -55,9 +57,9 @@ class NvshmemWindow : public RelayedWindow {
   void try_out(const nvshmem::Table& nvshmem) const;
   // Whether NVSHMEM can move the data.
   bool carries(const WindowCall& call) const;
-  // Whether streams may wait for the answer of that rank.
+  // Whether streams may still wait for an answer of that rank.
   bool is_relaying(int rank) const;
-  // Memory that streams and the host share, which nothing else uses.
+  // A request slot of this rank to itself, which no call uses; streams and the host share it.
   StagedBoard::Request& own_request(std::uint32_t number) const;
   // These need mutex_.
   void move(const WindowCall& call);
@@ -77,7 +79,7 @@ class NvshmemWindow : public RelayedWindow {
 // As WindowRow::open.
 std::unique_ptr<RemoteMemory> open_nvshmem_window(const WindowOpening& opening,
                                                   std::string& unsupported_reason);
-// Why there can be none here, as a clause; empty: there can.
+// Why this process cannot open such windows, as a clause; empty: it can.
 std::string nvshmem_window_unsupported_reason(const GpuSource& gpus, int device);
 
 }  // namespace altorch

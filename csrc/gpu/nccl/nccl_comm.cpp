@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "device/cuda_runtime.h"
-#include "gpu/within.h"
+#include "gpu/run_with_timeout.h"
 
 namespace altorch::nccl {
 namespace {
@@ -52,7 +52,7 @@ Result make_within(std::chrono::milliseconds timeout, int device, void*& made,
                    std::function<Result(void**)> make, const NcclComm::CheckPeers& check_peers = {}) {
   auto outcome = std::make_shared<void*>(nullptr);
   const auto body = [outcome, make = std::move(make)] { return make(outcome.get()); };
-  const auto result = within(timeout, kThread, on_device(device, body), check_peers);
+  const auto result = run_with_timeout(timeout, kThread, on_device(device, body), check_peers);
   if (!result) {
     throw Error(ErrorKind::kTimeout,
                 "NCCL was not done after " + std::to_string(timeout.count()) +
@@ -240,7 +240,7 @@ bool NcclComm::finish(std::vector<void*> windows) {
     return last == kSuccess || last == kInProgress ? table.destroy(comm) : table.abort(comm);
   };
   try {
-    return within(kFarewell, kThread, on_device(device_, body)).has_value();
+    return run_with_timeout(kFarewell, kThread, on_device(device_, body)).has_value();
   } catch (
       const Error& error) {  // a destructor waits for no peer without a deadline: NCCL keeps the communicator
     log(LogLevel::kWarning, std::string("an NCCL communicator is not freed: ") + error.what());
@@ -293,7 +293,7 @@ void NcclComm::abort() {
     return library().table.abort(comm);
   };
   try {
-    within(kLongAbort, kThread, on_device(device_, body));
+    run_with_timeout(kLongAbort, kThread, on_device(device_, body));
   } catch (const Error&) {  // no thread can be started, and peers of this rank's kernels wait in vain
     body();
   }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What altorch uses of NVSHMEM's host library, declared after its documentation: nothing is linked,
-// and no header of NVSHMEM is needed to build. The library comes with torch.
+// The part of NVSHMEM's host API that altorch calls, declared as NVSHMEM's documentation does.
+// altorch neither links to the library nor needs its headers to build. The library comes with
+// torch.
 //
-// NVSHMEM reports most failures by ending the process. So a call must not be made where it could
-// fail (world.h).
+// NVSHMEM reports most failures by ending the process. So the caller first checks, on all ranks,
+// everything that could make a call fail (windows/nvshmem_window.cpp).
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ inline constexpr unsigned kInitWithUniqueId = 8;  // NVSHMEMX_INIT_WITH_UNIQUEID
 inline constexpr int kSignalAdd = 10;             // NVSHMEM_SIGNAL_ADD
 inline constexpr int kGreaterOrEqual = 5;         // NVSHMEM_CMP_GE
 
-// The first field of each struct is its version: its size, and 1 above 16 bits.
+// Each struct begins with a version: (1 << 16) + sizeof the struct.
 struct UniqueId {
   int version = (1 << 16) + 128;
   char internal[124] = {};
@@ -51,7 +52,6 @@ static_assert(sizeof(UniqueId) == 128 && sizeof(UniqueIdArguments) == 24 && size
   X(init_status, "nvshmemx_init_status", int, ())                                                          \
   X(allocate, "nvshmem_calloc", void*, (std::size_t count, std::size_t bytes))                             \
   X(add_buffer, "nvshmemx_buffer_register_symmetric", void*, (void* memory, std::size_t bytes, int flags)) \
-  X(remove_buffer, "nvshmemx_buffer_unregister_symmetric", int, (void* symmetric, std::size_t bytes))      \
   X(mapped, "nvshmem_ptr", void*, (const void* symmetric, int rank))                                       \
   X(put, "nvshmemx_putmem_on_stream", void,                                                                \
     (void* to, const void* from, std::size_t bytes, int rank, void* stream))                               \

@@ -8,23 +8,25 @@
 
 #include "base/error.h"
 #include "base/number.h"
-#include "gpu/within.h"
+#include "gpu/run_with_timeout.h"
 
 namespace altorch::nvshmem {
 namespace {
 
 constexpr char kGranularity[] = "NVSHMEM_CUMEM_GRANULARITY";
-constexpr std::size_t kFineGranularity = 2 << 20, kUsualGranularity = 512 << 20;
+constexpr std::size_t kFineGranularity = 2 << 20;
 constexpr std::size_t kSignals = 128 << 10;  // of all windows
-constexpr char kNoSignals[] = "this process has opened as many windows over NVSHMEM as it can";
+constexpr char kNoSignals[] =
+    "this process has used up its signals for windows over NVSHMEM; open fewer, and keep them open";
 
 std::atomic<NvshmemWorld& (*)()> replacement{nullptr};
 
 // NVSHMEM registers memory in multiples of this. Its own default is far larger than what torch's
-// memory pools allocate at once.
+// memory pools allocate at once. NVSHMEM reads the variable in its first call. 0: the user's own
+// value is no number of bytes.
 std::size_t granularity_here() {
-  const char* const text = std::getenv(kGranularity);
-  return text ? to_number<std::size_t>(text).value_or(kUsualGranularity) : kFineGranularity;
+  setenv(kGranularity, std::to_string(kFineGranularity).c_str(), /*overwrite=*/0);
+  return to_number<std::size_t>(std::getenv(kGranularity)).value_or(0);
 }
 
 }  // namespace
@@ -46,7 +48,8 @@ std::string NvshmemWorld::unsupported_reason() {
 }
 
 std::string NvshmemWorld::find_unsupported_reason() {
-  if (!lost_.empty()) return lost_;
+  if (!unusable_reason_.empty()) return unusable_reason_;
+  if (granularity_ == 0) return std::string(kGranularity) + " is no number of bytes";
   try {
     if (!is_loaded_) table_ = load_();
     is_loaded_ = true;
@@ -72,12 +75,12 @@ std::string NvshmemWorld::id() {
 }
 
 void NvshmemWorld::check_usable() const {
-  if (!lost_.empty()) throw Error(ErrorKind::kClosed, lost_);
+  if (!unusable_reason_.empty()) throw Error(ErrorKind::kClosed, unusable_reason_);
 }
 
-void NvshmemWorld::lose(const std::string& why) {
+void NvshmemWorld::mark_unusable(const std::string& why) {
   const std::lock_guard lock(mutex_);
-  if (lost_.empty()) lost_ = why;
+  if (unusable_reason_.empty()) unusable_reason_ = why;
 }
 
 std::string NvshmemWorld::make_id() {
@@ -95,20 +98,21 @@ void NvshmemWorld::collective(const std::string& what, std::chrono::milliseconds
                               std::function<int(const Table&)> body, const CheckPeers& check_peers) {
   check_usable();
   const std::string unusable = ", and cannot be used in this process any more";
-  lost_ = "NVSHMEM did not end " + what + unusable;  // unless it comes back
-  const auto result = within(
+  unusable_reason_ = "NVSHMEM did not end " + what + unusable;  // unless it comes back
+  const auto result = run_with_timeout(
       timeout, "al-nvshmem",
       [table = table_, device = device_, body = std::move(body)] {
         table.set_device(device);
         return body(table);
       },
       check_peers);
-  lost_.clear();
+  unusable_reason_.clear();
   if (!result)
-    lost_ = "NVSHMEM has not ended " + what + " after " + std::to_string(timeout.count()) + " ms" + unusable;
+    unusable_reason_ =
+        "NVSHMEM has not ended " + what + " after " + std::to_string(timeout.count()) + " ms" + unusable;
   if (result && *result != kSuccess)
-    lost_ = "NVSHMEM failed in " + what + " with error " + std::to_string(*result) + unusable;
-  if (!lost_.empty()) throw Error(ErrorKind::kUnsupported, lost_);
+    unusable_reason_ = "NVSHMEM failed in " + what + " with error " + std::to_string(*result) + unusable;
+  if (!unusable_reason_.empty()) throw Error(ErrorKind::kUnsupported, unusable_reason_);
 }
 
 void NvshmemWorld::join(const std::string& id, int device, int rank, int size,
@@ -119,7 +123,6 @@ void NvshmemWorld::join(const std::string& id, int device, int rank, int size,
   if (!id_.empty() || id.size() != sizeof unique)
     throw Error(ErrorKind::kInternal, "another rank wrote " + excerpt(id) + " as the id of NVSHMEM's world");
   std::memcpy(&unique, id.data(), sizeof unique);
-  setenv(kGranularity, std::to_string(granularity_).c_str(), /*overwrite=*/0);
   device_ = device;
   const auto signals = std::make_shared<void*>(nullptr);
   const auto init = [unique, rank, size, signals](const Table& nvshmem) {
@@ -137,7 +140,7 @@ void NvshmemWorld::join(const std::string& id, int device, int rank, int size,
   signals_ = static_cast<std::uint64_t*>(*signals);
 }
 
-std::uint64_t NvshmemWorld::registered(const std::byte* base) {
+std::uint64_t NvshmemWorld::registration_number(const std::byte* base) {
   const std::lock_guard lock(mutex_);
   const auto found = buffers_.find(base);
   return found == buffers_.end() ? 0 : found->second.number;
@@ -146,43 +149,23 @@ std::uint64_t NvshmemWorld::registered(const std::byte* base) {
 std::byte* NvshmemWorld::add_buffer(std::byte* base, std::size_t bytes, std::chrono::milliseconds timeout,
                                     const CheckPeers& check_peers) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = buffers_.find(base); found != buffers_.end()) {
-    ++found->second.users;
-    return found->second.symmetric;
-  }
+  if (const auto found = buffers_.find(base); found != buffers_.end()) return found->second.symmetric;
   const auto symmetric = std::make_shared<void*>(nullptr);
   const auto add = [base, bytes, symmetric](const Table& nvshmem) {
     *symmetric = nvshmem.add_buffer(base, bytes, 0);
     return *symmetric ? kSuccess : kOutOfMemory;
   };
   collective("nvshmemx_buffer_register_symmetric", timeout, add, check_peers);
-  buffers_[base] = {static_cast<std::byte*>(*symmetric), bytes, ++buffers_made_, 1};
+  buffers_[base] = {static_cast<std::byte*>(*symmetric), ++buffers_made_};
   return buffers_[base].symmetric;
 }
 
-bool NvshmemWorld::remove_buffer(std::byte* base, std::chrono::milliseconds timeout) {
-  const std::lock_guard lock(mutex_);
-  const auto found = buffers_.find(base);
-  if (found == buffers_.end() || !lost_.empty()) return false;
-  if (--found->second.users > 0) return true;
-  const Buffer buffer = found->second;
-  buffers_.erase(found);
-  try {
-    collective(
-        "nvshmemx_buffer_unregister_symmetric", timeout,
-        [buffer](const Table& nvshmem) { return nvshmem.remove_buffer(buffer.symmetric, buffer.bytes); }, {});
-  } catch (const Error&) {  // unsupported_reason() says it
-    return false;
-  }
-  return true;
-}
+bool NvshmemWorld::has_signals(std::size_t number) const { return number <= kSignals - signals_reserved_; }
 
-bool NvshmemWorld::has_signals(std::size_t number) const { return number <= kSignals - signals_taken_; }
-
-std::size_t NvshmemWorld::take_signals(std::size_t number) {
+std::size_t NvshmemWorld::reserve_signals(std::size_t number) {
   const std::lock_guard lock(mutex_);
   if (!has_signals(number)) throw Error(ErrorKind::kUnsupported, kNoSignals);
-  return std::exchange(signals_taken_, signals_taken_ + number);
+  return std::exchange(signals_reserved_, signals_reserved_ + number);
 }
 
 std::uint64_t* NvshmemWorld::signals(std::size_t begin) {

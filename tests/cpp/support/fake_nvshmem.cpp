@@ -202,20 +202,6 @@ void add_memory(Table& table, const std::shared_ptr<State>& state, int number) {
     own.blocks[++own.made] = {static_cast<std::byte*>(memory), static_cast<std::byte*>(named), bytes};
     return state->meet(lock, number, "register " + std::to_string(bytes)) ? named : nullptr;
   };
-  table.remove_buffer = [=](void* named, std::size_t bytes) {
-    Lock lock(state->mutex);
-    if (!state->begin(lock, number, "nvshmemx_buffer_unregister_symmetric")) return kFailed;
-    Process& own = state->process(number);
-    const auto* const found = state->find(number, named, bytes);
-    if (!found || found->second.named != named || found->second.bytes != bytes || !own.puts.empty()) {
-      state->misuse.push_back("memory that is not registered, or in use, is unregistered");
-      return kFailed;
-    }
-    if (!state->meet(lock, number, "unregister " + std::to_string(bytes))) return kFailed;
-    munmap(named, bytes);
-    own.blocks.erase(found->first);
-    return 0;
-  };
   table.mapped = [=](const void* named, int rank) -> void* {
     Lock lock(state->mutex);
     state->begin(lock, number, "nvshmem_ptr");
@@ -333,15 +319,6 @@ int FakeNvshmem::calls(const std::string& name) const {
   const Lock lock(state_->mutex);
   const auto found = state_->calls.find(name);
   return found == state_->calls.end() ? 0 : found->second;
-}
-
-int FakeNvshmem::registered() const {
-  const Lock lock(state_->mutex);
-  std::ptrdiff_t number = 0;
-  for (const fake_nvshmem::Process& each : state_->processes)
-    number += std::ranges::count_if(each.blocks,
-                                    [](const auto& entry) { return entry.second.named != entry.second.own; });
-  return static_cast<int>(number);
 }
 
 std::uint64_t FakeNvshmem::signals(int process) const {

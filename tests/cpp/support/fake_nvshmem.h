@@ -35,7 +35,6 @@ class FakeNvshmem {
   void initialize_elsewhere(int process);
 
   int calls(const std::string& name) const;
-  int registered() const;  // allocations, of all processes
   // Of all words of that process, without what a window writes to let its streams go on.
   std::uint64_t signals(int process) const;
   std::vector<std::string> misuse() const;

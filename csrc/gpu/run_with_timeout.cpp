@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "gpu/within.h"
+#include "gpu/run_with_timeout.h"
 
 #include <future>
 #include <memory>
@@ -15,8 +15,8 @@ constexpr std::chrono::milliseconds kBetweenChecks{200};
 
 }  // namespace
 
-std::optional<int> within(std::chrono::milliseconds timeout, const char* thread, std::function<int()> body,
-                          const std::function<void()>& check_peers) {
+std::optional<int> run_with_timeout(std::chrono::milliseconds timeout, const char* thread,
+                                    std::function<int()> body, const std::function<void()>& check_peers) {
   auto promise = std::make_shared<std::promise<int>>();
   auto result = promise->get_future();
   // Counted until it is done: a process that exits earlier must not destroy the library and CUDA

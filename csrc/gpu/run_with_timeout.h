@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of libraries that wait for other ranks and know no deadline.
+// Runs a library call that waits for other ranks and has no timeout of its own.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace altorch {
 // timeout, or if `check_peers` throws, the thread runs on, so `body` must own everything that it
 // refers to. `thread`: its name. Throws Error(kTransport) if no thread can be started. Thread
 // rules: any thread.
-std::optional<int> within(std::chrono::milliseconds timeout, const char* thread, std::function<int()> body,
-                          const std::function<void()>& check_peers = {});
+std::optional<int> run_with_timeout(std::chrono::milliseconds timeout, const char* thread,
+                                    std::function<int()> body, const std::function<void()>& check_peers = {});
 
 }  // namespace altorch
