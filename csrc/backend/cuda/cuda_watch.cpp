@@ -28,12 +28,13 @@ CudaWatch& CudaWatch::instance() {
 
 bool CudaWatch::is_there() { return exists.load(); }
 
+// A look may search for a rank that dies (Watchdog::with_peers_reason).
 bool CudaWatch::stop() {
   stopped.store(true);
   if (!exists.load()) return true;
   bool idle = true;
   for (Round* round : {&instance().look_, &instance().poll_}) {
-    const std::unique_lock lock(round->busy, std::chrono::seconds(2));
+    const std::unique_lock lock(round->busy, std::chrono::seconds(3));
     idle &= lock.owns_lock();
   }
   return idle;
