@@ -208,7 +208,7 @@ TEST(Hierarchical, EvenBlocksGoAlongTheRails) {
       world.run([&](GpuRank& me) {
         for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, kSmall, kLarge / 4})
           EXPECT_EQ(route_of_blocks(me, count), "hierarchical");
-        if (me.size == 4 && !has_nccl && !kSlowMemory) {
+        if (nodes == kTwoAndTwo && !has_nccl && !kSlowMemory) {
           EXPECT_EQ(route_of_blocks(me, (9 << 20) / 4 + 3), "hierarchical");
         }
       });
