@@ -2,7 +2,7 @@
 """Judges measured rows by what the project has set itself, in a table for each device and number of ranks.
 
 python -m benchmarks.aims benchmarks/results/cuda-4xH200-2026-11-21.jsonl
-python -m benchmarks.aims FILE --markdown      # for docs/benchmarks.md, with altorch beside Gloo
+python -m benchmarks.aims FILE --markdown      # for docs/benchmarks.md and benchmarks-nodes.md
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables for docs/benchmarks.md: results on aims, altorch beside Gloo with that run's floors, ratios on nodes."""
+"""Tables for docs/benchmarks.md and benchmarks-nodes.md: aims, altorch beside Gloo and floors, ratios on nodes."""
 
 from __future__ import annotations
 

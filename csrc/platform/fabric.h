@@ -13,8 +13,8 @@ std::vector<std::string> active_rdma_ports(const std::string& devices = "/sys/cl
 
 bool has_slingshot();
 
-// Whether an active device of RDMA or Slingshot is in a NUMA domain that holds all of `cores`
-// (platform/cores.h).
+// Whether an RDMA device with an active port, or a Slingshot device in any state, is in a NUMA node
+// that holds all of `cores` (platform/cores.h). False if sysfs names no NUMA node for the device.
 bool is_near_network(const std::string& cores, const std::string& sys = "/sys");
 
 // Whether there is a device of InfiniBand, RoCE, EFA or Slingshot.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ranks of a group that spans several nodes, as they lie on them.
+// On which node each rank of a group lies, for a group that spans several nodes.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace altorch {
 
-// What the transport of such a group knows of it.
+// Made by the group's transport.
 struct Node {
   std::vector<int> node_of_rank;   // by rank; nodes are numbered in the order of their first ranks
-  std::vector<int> leader_places;  // by node: the place of its leader among its ranks
+  std::vector<int> leader_places;  // by node: the leader's index among the node's ranks
   NativeCollectives* shared =
       nullptr;  // among the ranks of this rank's node, in their order; null: it is alone there
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which rank lies where, as plans ask.
+// On which node each rank of a group lies, and which ranks lead or form rails. Immutable: any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -25,20 +26,20 @@ class Layout {
   int own_place() const { return place_of(rank_); }
   bool is_alone() const { return neighbours().size() == 1; }  // on its node
 
-  // As many as every node has ranks. A rail: the ranks that have the same place on their nodes.
+  // How many rails there are: the least number of ranks on a node. Rail i: rank i of each node.
   int rails() const { return rails_; }
   // Whether the ranks of each node follow one another.
   bool is_contiguous() const { return is_contiguous_; }
-  // Whether all nodes have as many ranks.
+  // Whether all nodes have the same number of ranks.
   bool is_even() const { return rails_ * nodes() == size(); }
   bool pays() const { return nodes() > 1 && nodes() < size(); }
 
-  // The rank on the rail of `root`. Where that is on none: `root` on its node, elsewhere the
-  // leader. root < 0: the leader.
+  // The rank of `node` for a call with this root: the one on the root's rail. If the root is on no
+  // rail: `root` itself on its node, the leader on other nodes. root < 0: the leader.
   int leader_of(int node, int root = -1) const;
-  // Of every node.
+  // leader_of() for every node.
   std::vector<int> leaders(int root = -1) const;
-  // That of one of the first rails() places, by node.
+  // The ranks of rail `place`, by node; `place` < rails().
   std::vector<int> rail(int place) const;
 
  private:

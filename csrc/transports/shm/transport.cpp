@@ -105,9 +105,9 @@ std::optional<std::string> unwanted(int ranks) {
   return "it is for " + std::to_string(shm::Segment::kMostRanks) + " ranks at most";
 }
 
-// What a rank says of itself, before the fields of its process: its node, its cores, whether the
-// network is near.
-constexpr std::size_t kWords = 3;
+// The fields that come before those of shm::Process: the node, the usable cores, and whether a
+// network device is near.
+constexpr std::size_t kNodeFields = 3;
 constexpr const char* kNear = "near";
 
 Fields introduction() {
@@ -121,7 +121,8 @@ Fields introduction() {
 Shared shared_ranks_of(const std::vector<std::string>& words, int rank) {
   Shared found;
   std::vector<Fields> all;
-  for (const std::string& word : words) all.push_back(decode_fields(word, kWords + shm::Process::kFields));
+  for (const std::string& word : words)
+    all.push_back(decode_fields(word, kNodeFields + shm::Process::kFields));
   std::map<std::string, int> node_of;  // by node
   constexpr int kNone = -1;
   std::vector<int> sizes;
@@ -146,7 +147,7 @@ Shared shared_ranks_of(const std::vector<std::string>& words, int rank) {
     ++found.size;
     found.neighbours.push_back(static_cast<int>(each));
     cores.push_back(all[each][1]);
-    all[each].erase(all[each].begin(), all[each].begin() + kWords);
+    all[each].erase(all[each].begin(), all[each].begin() + kNodeFields);
     found.processes.push_back(shm::Process::from(all[each]));
   }
   found.cores = count_cores(cores);

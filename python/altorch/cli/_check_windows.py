@@ -17,7 +17,7 @@ import altorch
 from altorch._extension import extension
 from altorch.cli._check_cases import Case, data, same
 
-# Taken only where the user's own ALTORCH_ROUTE asks for them.
+# Never tried here: they are only for users who name them in ALTORCH_ROUTE.
 _ONLY_ASKED = ("nccl", "nvshmem")
 
 

@@ -104,7 +104,7 @@ def environment_of_probe(
 
 
 def may_choose_netmod(found: list[Port], environment: Mapping[str, str]) -> bool:
-    """Whether altorch chooses MPICH's netmod, as csrc/bootstrap/fabric.cpp."""
+    """Whether altorch chooses MPICH's netmod, as csrc/platform/fabric.cpp."""
     chosen = {"MPIR_CVAR_CH4_NETMOD", "UCX_TLS", "UCX_NET_DEVICES"} & {*environment}
     return not chosen and all(port.fabric == ETHERNET for port in found)
 
