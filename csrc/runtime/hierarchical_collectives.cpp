@@ -60,8 +60,11 @@ double HierarchicalCollectives::cost(const Call& call, const hierarchical::Layou
 }
 
 double HierarchicalCollectives::estimate(const Call& call, const CostModel& model) const {
-  double seconds = cost(call, layout_, model);
-  for (const Stage& stage : hierarchical::outline(call, layout_)) {
+  // As this node's leader sees it: other ranks may have no stage between nodes.
+  const int leader = layout_.leader_of(layout_.own_node());
+  const hierarchical::Layout layout(node_.node_of_rank, leader, node_.leader_places);
+  double seconds = cost(call, layout, model);
+  for (const Stage& stage : hierarchical::outline(call, layout)) {
     if (!stage.is_on_node() || stage.is_own()) continue;
     Operation on_node;
     static_cast<Call&>(on_node) = stage.call;

@@ -288,5 +288,17 @@ TEST(HierarchicalCollectives, SayWhatHappens) {
   EXPECT_GT(HierarchicalCollectives::cost(call, layout, {}), 1e-6);
 }
 
+TEST(HierarchicalCollectives, EveryRankOfANodeEstimatesTheSameTime) {
+  std::vector<double> seconds(4);
+  const auto errors = on_nodes({0, 0, 1, 1}, [&](int rank, HierarchicalCollectives& own) {
+    Call call{OpKind::kAllReduce, DType::kFloat32};
+    call.count = 100;
+    seconds[static_cast<std::size_t>(rank)] = own.estimate(call, {});
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(4));
+  EXPECT_GT(seconds[0], 1e-6);
+  EXPECT_EQ(seconds, std::vector<double>(4, seconds[0]));
+}
+
 }  // namespace
 }  // namespace altorch
