@@ -228,6 +228,7 @@ test-gpu-windows: build
 	ALTORCH_ROUTE=window=host_staged $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda_windows.py \
 	  tests/python/test_cuda_examples.py
 	ALTORCH_ROUTE=window=host_relay $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda_windows.py
+	ALTORCH_ROUTE=window=nvshmem $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda_windows.py
 
 sanitize: $(STAMP)
 	@for sanitizer in $(if $(SANITIZER),'$(SANITIZER)',address,undefined thread); do \

@@ -186,7 +186,8 @@ constexpr Row kGpuWindowRows[] = {
            "it is for ranks on one node", {.only = Only::kNamed}),
     window(On::kGpuWindow, "nvshmem",
            "NVSHMEM, and host_relay for the rest; only where ALTORCH_ROUTE=window=nvshmem asks",
-           "it is for at most 64 ranks, each with its own GPU", {.only = Only::kNamed, .most_ranks = 64}),
+           "it is for at most 64 ranks, each with its own GPU, or with MPS",
+           {.only = Only::kNamed, .most_ranks = 64}),
 };
 
 constexpr Row links(std::string_view transport, const char* reason, const char* needs) {

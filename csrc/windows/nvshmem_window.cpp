@@ -286,9 +286,10 @@ class NvshmemOpening : public RelayOpening {
   // The same on all ranks. NVSHMEM refuses nothing of this by itself: it would hang, or end the
   // process.
   std::string unsupported_among() {
-    if (world_.same_gpu)
+    if (!world_.co_resident())
       return "ranks " + std::to_string(world_.same_gpu->first) + " and " +
-             std::to_string(world_.same_gpu->second) + " share one GPU, which NVSHMEM does not serve";
+             std::to_string(world_.same_gpu->second) +
+             " share one GPU, which NVSHMEM serves with the Multi-Process Service (MPS) only";
     for (std::size_t rank = 0; rank < cards_.size(); ++rank) {
       if (!cards_[rank].shareable.holds(opening_.registered[rank].bytes)) throw outside(rank);
       if (cards_[rank].shareable.bytes != cards_[0].shareable.bytes)

@@ -3,7 +3,8 @@
 
 Marked gpu. Ranks may share one GPU: with the Multi-Process Service as between GPUs, without it streams wait for numbers
 in pinned memory (docs/windows.md). ALTORCH_ROUTE=window=host_staged: as if the GPUs mapped nothing of each other;
-window=host_relay: as if the ranks were on nodes of their own; window=nvshmem: over NVSHMEM, with a GPU for each rank.
+window=host_relay: as if the ranks were on nodes of their own; window=nvshmem: over NVSHMEM, with a GPU for each rank,
+or MPS and NVSHMEM_IGNORE_CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=1.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ GPUS = torch.cuda.device_count()
 FORCED = os.environ.get("ALTORCH_ROUTE", "").partition("window=")[2]
 STAGED = FORCED in ("host_staged", "host_relay", "nvshmem")  # nothing is mapped, nothing goes into graphs
 OVER_NVSHMEM = FORCED == "nvshmem"
+MPS = "CUDA_MPS_PIPE_DIRECTORY" in os.environ
+NEEDED_GPUS = 2 if OVER_NVSHMEM and not MPS else 1
 ROUTE = FORCED or "peer"
 TYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.complex128, torch.float8_e4m3fn]
 
@@ -39,8 +42,8 @@ def empty(*size, dtype=torch.float32, device):
     """Memory of the kind that the route wants."""
     if not OVER_NVSHMEM:
         return altorch.empty(*size, dtype=dtype, device=device)
-    if not 1 < dist.get_world_size() <= GPUS:
-        pytest.skip("NVSHMEM needs several ranks, each with a GPU of its own")
+    if dist.get_world_size() == 1 or (dist.get_world_size() > GPUS and not MPS):
+        pytest.skip("NVSHMEM needs several ranks, and a GPU for each or MPS")
     return from_pool(*size, dtype=dtype, device=device)
 
 
@@ -108,8 +111,8 @@ def test_tensors_of_any_layout(world):
 def test_over_nvshmem(world):
     """Memory that NVSHMEM cannot register goes by another route; what it can register goes by NVSHMEM."""
     row = next(row for row in extension().window_routes() if row["name"] == "nvshmem")
-    if not row["viable"] or GPUS < 2:
-        pytest.skip("NVSHMEM needs a GPU for each rank" if row["viable"] else row["reason"])
+    if not row["viable"] or (GPUS < 2 and not MPS):
+        pytest.skip("NVSHMEM needs a GPU for each rank or MPS" if row["viable"] else row["reason"])
     here, other = device(world), 1 - world.rank
     plain = altorch.new_window(torch.zeros(1000, device=here))
     assert plain.route == "host_staged"
@@ -527,7 +530,7 @@ def wait_for_the_dead(world, fate):
     return "no error", 0, False
 
 
-@pytest.mark.skipif(GPUS < 1 + OVER_NVSHMEM, reason="too few GPUs are visible")
+@pytest.mark.skipif(GPUS < NEEDED_GPUS, reason="too few GPUs are visible")
 @pytest.mark.parametrize("fate", ["killed", "asleep"])
 def test_a_peer_that_does_not_signal(fate):
     with Cluster(2, launcher="plain") as cluster:
@@ -559,7 +562,7 @@ def put_to_the_dead(world):
     return "no error", 0
 
 
-@pytest.mark.skipif(GPUS < 1 + OVER_NVSHMEM, reason="too few GPUs are visible")
+@pytest.mark.skipif(GPUS < NEEDED_GPUS, reason="too few GPUs are visible")
 def test_memory_of_the_dead_takes_what_is_written_until_it_is_known():
     with Cluster(2, launcher="plain") as cluster:
         outcome = cluster.run(put_to_the_dead, deadline=60)[0]

@@ -73,6 +73,8 @@ LISTED_PYTHON = {
     ("docs/windows.md", "import torch"): "test_examples.py runs it",
     ("docs/windows.md", 'inbox = altorch.empty(4, 8, device="cuda")   # what other GPUs can map'): "a GPU; "
     "test_cuda_windows.py",
+    ("docs/windows.md", 'backend = dist.group.WORLD._get_backend(torch.device("cuda"))'): "a GPU; "
+    "test_cuda_windows.py",
     ("docs/windows.md", "from torch.distributed._transport import new_transport_rank"): "torch 2.15 and a peer that is "
     "in no group; test_transport.py",
 }  # fmt: skip

@@ -16,6 +16,7 @@ namespace altorch::nvshmem {
 inline constexpr int kSuccess = 0;
 inline constexpr int kOutOfMemory = 2;            // NVSHMEMX_ERROR_OUT_OF_MEMORY
 inline constexpr int kInitialized = 2;            // NVSHMEM_STATUS_IS_INITIALIZED
+inline constexpr int kSharedGpus = 4;             // NVSHMEM_STATUS_FULL_MPG: by MPS
 inline constexpr unsigned kInitWithUniqueId = 8;  // NVSHMEMX_INIT_WITH_UNIQUEID
 inline constexpr int kSignalAdd = 10;             // NVSHMEM_SIGNAL_ADD
 inline constexpr int kGreaterOrEqual = 5;         // NVSHMEM_CMP_GE

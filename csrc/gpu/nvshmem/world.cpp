@@ -131,7 +131,8 @@ void NvshmemWorld::join(const std::string& id, int device, int rank, int size,
     if (const int result = nvshmem.set_unique_id(rank, size, &own, &attributes); result != kSuccess)
       return result;
     if (const int result = nvshmem.init(kInitWithUniqueId, &attributes); result != kSuccess) return result;
-    if (const int status = nvshmem.init_status(); status != kInitialized) return status;
+    const int status = nvshmem.init_status();
+    if (status != kInitialized && status != kSharedGpus) return status;
     *signals = nvshmem.allocate(kSignals, sizeof(std::uint64_t));
     return *signals ? kSuccess : kOutOfMemory;
   };

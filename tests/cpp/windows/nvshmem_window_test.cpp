@@ -298,7 +298,7 @@ TEST(NvshmemWindow, SaysWhyThereCanBeNone) {
     EXPECT_TRUE(says(refusal(ranks, {0, 1}, {64, 60}), "torch.cuda.MemPool(backend.mem_allocator)"));
     EXPECT_TRUE(says(refusal(ranks, {0, 1}, {64, 128}), "not of one size"));
     ranks.own_gpus = false;
-    EXPECT_TRUE(says(refusal(ranks, {0, 1}), "ranks 0 and 1 share one GPU"));
+    EXPECT_TRUE(says(refusal(ranks, {0, 1}), "ranks 0 and 1 share one GPU, which NVSHMEM serves with"));
     EXPECT_EQ(ranks.nvshmem.calls("nvshmemx_hostlib_init_attr"), 0);
   }
   NvshmemRanks ranks(2);
