@@ -126,20 +126,7 @@ TEST(DeviceWindow, SaysWhyThereCanBeNone) {
 void expect_end_of_wait(Place place, bool captured) {
   ThreadGroup group(2);
   const auto errors = on_gpus(group, place, [captured](Gpu& gpu, Communicator& communicator) {
-    const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 100);
-    opened.barrier();
-    if (communicator.rank() == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      communicator.close("the group was aborted");
-      return;
-    }
-    opened.window->enqueue_wait(0, 3, opened.stream, captured, std::chrono::milliseconds(300));
-    EXPECT_TRUE(opened.window->look());
-    while (opened.window->look()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_TRUE(gpu.device.synchronize(opened.stream));
-    for (const float each : opened.values) EXPECT_TRUE(std::isnan(each));
-    EXPECT_TRUE(opened.window->failure());
-    throw *opened.window->failure();
+    wait_for_a_rank_that_aborts(gpu, communicator, 3, captured);
   });
   EXPECT_EQ(errors[0], "");
   EXPECT_TRUE(says(errors[1], "wait for a signal of rank 0")) << errors[1];

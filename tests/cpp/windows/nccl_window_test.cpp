@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cmath>
-#include <thread>
 
 #include "runtime/thread_group.h"
 #include "runtime/watchdog_store.h"
@@ -125,19 +123,7 @@ TEST(NcclWindow, EndsWaits) {
   Asked asked;
   const auto began = std::chrono::steady_clock::now();
   const auto errors = on_gpus(2, [](Gpu& gpu, Communicator& communicator) {
-    const Floats opened(communicator, gpu.allocate, DType::kFloat32, 100);
-    opened.barrier();
-    if (communicator.rank() == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      communicator.close("the group was aborted");
-      return;
-    }
-    opened.window->enqueue_wait(0, NcclWindow::kSlot, opened.stream, false, std::chrono::milliseconds(300));
-    while (opened.window->look()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_TRUE(gpu.device.synchronize(opened.stream));
-    for (const float each : opened.values) EXPECT_TRUE(std::isnan(each));
-    EXPECT_TRUE(opened.window->failure());
-    throw *opened.window->failure();
+    wait_for_a_rank_that_aborts(gpu, communicator, NcclWindow::kSlot);
   });
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
   EXPECT_EQ(errors[0], "");
@@ -148,13 +134,7 @@ TEST(NcclWindow, EndsWaits) {
 TEST(NcclWindow, EndsWhatWaitsWhenItIsReleased) {
   Asked asked;
   const auto errors = on_gpus(2, [](Gpu& gpu, Communicator& communicator) {
-    const Floats opened(communicator, gpu.allocate, DType::kFloat32, 8);
-    const Stream waits = gpu.device.make_stream();
-    if (opened.rank() == 1)
-      opened.window->enqueue_wait(0, NcclWindow::kSlot, waits, /*captured=*/false, kPatience);
-    opened.barrier();
-    opened.close();
-    EXPECT_TRUE(gpu.device.synchronize(waits));
+    release_what_waits(gpu, communicator, NcclWindow::kSlot);
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
   EXPECT_EQ(asked.nccl.open_communicators(), 0);

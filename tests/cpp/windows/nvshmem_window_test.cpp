@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cmath>
 #include <thread>
 
 #include "runtime/thread_group.h"
@@ -153,19 +152,7 @@ TEST(NvshmemWindow, EndsWaits) {
   NvshmemRanks ranks(2);
   const auto began = std::chrono::steady_clock::now();
   const auto errors = ranks.run(2, [](FakeWindowGpu& gpu, Communicator& communicator) {
-    const Floats opened(communicator, gpu.allocate, DType::kFloat32, 100);
-    opened.barrier();
-    if (communicator.rank() == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      communicator.close("the group was aborted");
-      return;
-    }
-    opened.window->enqueue_wait(0, 5, opened.stream, false, std::chrono::milliseconds(300));
-    while (opened.window->look()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_TRUE(gpu.device.synchronize(opened.stream));
-    for (const float each : opened.values) EXPECT_TRUE(std::isnan(each));
-    EXPECT_TRUE(opened.window->failure());
-    throw *opened.window->failure();
+    wait_for_a_rank_that_aborts(gpu, communicator, 5);
   });
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
   EXPECT_EQ(errors[0], "");
@@ -228,14 +215,8 @@ TEST(NvshmemWindow, NoticesThatAPeerHasLeft) {
 
 TEST(NvshmemWindow, EndsWhatWaitsWhenItIsReleased) {
   NvshmemRanks ranks(2);
-  const auto errors = ranks.run(2, [](FakeWindowGpu& gpu, Communicator& communicator) {
-    const Floats opened(communicator, gpu.allocate, DType::kFloat32, 8);
-    const Stream waits = gpu.device.make_stream();
-    if (opened.rank() == 1) opened.window->enqueue_wait(0, 2, waits, /*captured=*/false, kPatience);
-    opened.barrier();
-    opened.close();
-    EXPECT_TRUE(gpu.device.synchronize(waits));
-  });
+  const auto errors = ranks.run(
+      2, [](FakeWindowGpu& gpu, Communicator& communicator) { release_what_waits(gpu, communicator, 2); });
   EXPECT_EQ(errors, none(2));
   EXPECT_EQ(ranks.nvshmem.misuse(), Errors());
 }
