@@ -12,7 +12,7 @@ macro(embed_source name folder ending)
   string(APPEND kernel_text "constexpr char k${name}Source[] = R\"cuda(${source})cuda\";\n")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/${file}")
 endmacro()
-foreach(name Jobs TokenJobs Numbers Exact Reduce Ll Pairs Poison Rounds Parts OneShot TwoShot Exchange Ll128 Ll128Reduce Ll128AllPeers Ll128TwoShot Ll128Exchange Quantized QuantizedChunks Ll128Quantized LlNorm TokenSlots TokenRows Window)
+foreach(name Jobs TokenJobs Numbers Exact Reduce Ll Pairs Poison Rounds Parts Copies OneShot TwoShot Exchange Ll128 Ll128Reduce Ll128AllPeers Ll128TwoShot Ll128Exchange Quantized QuantizedChunks Ll128Quantized LlNorm TokenSlots TokenRows Window)
   embed_source(${name} device/kernels cuh)
 endforeach()
 foreach(name ExactSum Float8)  # CPU kernels include them, too

@@ -385,6 +385,21 @@ void CudaDevice::prepare_exchange() {
   ll128_exchange_ = context_->kernel(ll128_exchange_kernel());
 }
 
+void CudaDevice::prepare_copies() {
+  if (block_copies_) return;
+  const auto entered = context_->enter();
+  block_copies_ = context_->kernel(block_copies_kernel());
+}
+
+void CudaDevice::copy_blocks(const BlockCopies& job, Stream stream) {
+  if (job.number == 0) return;
+  prepare_copies();
+  const auto entered = context_->enter();
+  std::int64_t longest = 0;
+  for (int i = 0; i < job.number; ++i) longest = std::max(longest, job.copies[i].bytes);
+  launch_rows(block_copies_, job.number, longest, &job, stream);
+}
+
 void CudaDevice::prepare_ll_moves() {
   if (pair_exchange_) return;
   const auto entered = context_->enter();

@@ -58,6 +58,8 @@ class CudaDevice : public Device {
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void prepare(DType dtype, ReduceOp op, Reducing what) override;
+  void prepare_copies() override;
+  void copy_blocks(const BlockCopies& job, Stream stream) override;
   void prepare_ll_moves() override;
   void prepare_exchange() override;
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
@@ -115,6 +117,7 @@ class CudaDevice : public Device {
   // Compiled so far.
   void* reductions_[kReducings][kDTypeCount][kReduceOpCount] = {};
   void* quantized_chunks_[2][kDTypeCount] = {};
+  void* block_copies_ = nullptr;
   void* ll_move_ = nullptr;
   void *exchange_ = nullptr, *ll128_exchange_ = nullptr;
   void* pair_exchange_ = nullptr;

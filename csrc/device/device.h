@@ -61,12 +61,16 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
+  // All in one kernel, which prepare_copies() loads.
+  virtual void copy_blocks(const BlockCopies& job, Stream stream) = 0;
+
   // Loads the kernels of reduce(), reduce_ll(), reduce_two_shot(), reduce_one_shot(),
   // update_window(), reduce_ll128(), sum_and_norm() or sum_rows(). Call it before the streams hold
   // anything that waits for other ranks: loading may wait for the streams.
   enum Reducing { kParts, kLl, kTwoShot, kOneShot, kUpdate, kLl128, kNorm, kRows };
   static constexpr int kReducings = 8;
   virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
+  virtual void prepare_copies() = 0;
   virtual void prepare_ll_moves() = 0;
   virtual void prepare_exchange() = 0;
   // Semantics of combine() in reduction/reduce.h.

@@ -244,6 +244,19 @@ struct PoisonJob {
   const unsigned* released = nullptr;
 };
 
+// Copies between blocks of this rank's device memory, of which none overlaps another: see
+// kernels/copies.cuh.
+struct BlockCopies {
+  static constexpr int kMost = 64;
+  struct Copy {
+    const void* from = nullptr;
+    void* to = nullptr;
+    kernels::i64 bytes = 0;
+  };
+  Copy copies[kMost];
+  int number = 0;
+};
+
 // A counter in device memory: see kernels/window.cuh.
 struct WindowCount {
   unsigned number = 0, raising = 0;  // raising: a lock for the threads that raise it

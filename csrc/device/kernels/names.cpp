@@ -109,16 +109,17 @@ Kernel ll_move_kernel() { return kernel("ll_move", "LlExchange"); }
 Kernel pair_exchange_kernel() { return kernel("exchange_pairs", "PairExchange"); }
 Kernel exchange_kernel() { return kernel("exchange", "Exchange"); }
 Kernel ll128_exchange_kernel() { return kernel("ll128_exchange", "Ll128Exchange"); }
+Kernel block_copies_kernel() { return kernel("copy_blocks", "BlockCopies"); }
 Kernel poison_kernel() { return kernel("poison_aborted", "PoisonJob"); }
 
 std::string kernel_source() {
   return std::string(kJobsSource) + kTokenJobsSource + "namespace altorch::kernels {\n" + kFloat8Source +
          "}\n" + kNumbersSource + "namespace altorch::kernels {\n" + kExactSumSource + "}\n" + kExactSource +
          kReduceSource + kLlSource + kPairsSource + kPoisonSource + kRoundsSource + kPartsSource +
-         kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source + kLl128ReduceSource +
-         kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource + kQuantizedSource +
-         kQuantizedChunksSource + kLl128QuantizedSource + kLlNormSource + kTokenSlotsSource +
-         kTokenRowsSource + kWindowSource;
+         kCopiesSource + kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source +
+         kLl128ReduceSource + kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource +
+         kQuantizedSource + kQuantizedChunksSource + kLl128QuantizedSource + kLlNormSource +
+         kTokenSlotsSource + kTokenRowsSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.
@@ -126,7 +127,8 @@ std::vector<Kernel> kernels_ahead() {
   std::vector<Kernel> all = {ll_move_kernel(),        pair_exchange_kernel(), exchange_kernel(),
                              ll128_exchange_kernel(), poison_kernel(),        window_move_kernel(),
                              window_wait_kernel(),    window_number_kernel(), index_pack_kernel(),
-                             find_slots_kernel(),     row_pack_kernel(),      row_scatter_kernel()};
+                             find_slots_kernel(),     row_pack_kernel(),      row_scatter_kernel(),
+                             block_copies_kernel()};
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64,
                             DType::kInt32, DType::kInt64, DType::kUInt8}) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {

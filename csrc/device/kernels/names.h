@@ -38,6 +38,7 @@ Kernel ll_move_kernel();
 Kernel pair_exchange_kernel();
 Kernel exchange_kernel();
 Kernel ll128_exchange_kernel();
+Kernel block_copies_kernel();
 Kernel poison_kernel();
 
 // Everything that they are made of.

@@ -34,6 +34,7 @@ HierarchicalRoute::HierarchicalRoute(std::unique_ptr<Device> device, const hiera
       scratch_(device_->allocate(kScratch)),
       released_(device_->pin(sizeof(Flag))) {
   device_->prepare_poison();
+  device_->prepare_copies();
 }
 
 void HierarchicalRoute::take(Parts parts, bool can_be_captured) {
@@ -117,15 +118,25 @@ void HierarchicalRoute::send_to_rail(const Operation& broadcast, Stream stream) 
 }
 
 void HierarchicalRoute::enqueue(const Stage& stage, const Operation& whole, Stream stream) {
-  for (const Move& move : stage.moves)
-    device_->copy_on_device(move.to, move.from, static_cast<std::size_t>(move.count) * size_of(whole.dtype),
-                            stream);
+  move(stage.moves, size_of(whole.dtype), stream);
   if (stage.is_own()) return;
   Operation part = whole;
   static_cast<Call&>(part) = stage.call;
   if (part.kind == OpKind::kAllReduce) part.input = part.output;
   if (is_scaled(whole)) part.op = ReduceOp::kSum;
   stage.is_on_node() ? enqueue_on_node(part, whole, stream) : enqueue_on_rail(stage, part, stream);
+}
+
+void HierarchicalRoute::move(const std::vector<Move>& moves, std::size_t bytes, Stream stream) {
+  BlockCopies job;
+  for (const Move& move : moves) {
+    if (move.count == 0) continue;
+    job.copies[job.number++] = {move.from, move.to, move.count * static_cast<std::int64_t>(bytes)};
+    if (job.number < BlockCopies::kMost) continue;
+    device_->copy_blocks(job, stream);
+    job.number = 0;
+  }
+  device_->copy_blocks(job, stream);
 }
 
 void HierarchicalRoute::enqueue_on_node(Operation part, const Operation& whole, Stream stream) {

@@ -2,6 +2,7 @@
 // Every kernel on a real GPU, one at a time: no kernel waits for another one, so that tools may
 // serialise them (make sanitize-gpu).
 #include "device/bulk_cases.h"
+#include "device/copy_cases.h"
 #include "device/exchange_cases.h"
 #include "device/ll128_cases.h"
 #include "device/norm_cases.h"
@@ -105,6 +106,8 @@ TEST_F(CudaKernels, SumAndNorm) {
       ASSERT_EQ(run_alone(*bench_, norm, rank, gpu().aborted()).value_or(""), "") << norm.text(rank);
   }
 }
+
+TEST_F(CudaKernels, CopyBlocks) { EXPECT_EQ(run_copies(*bench_).value_or(""), ""); }
 
 TEST_F(CudaKernels, RouteTokensAndSumTheirRows) {
   for (const TokenCase& tokens : token_cases())

@@ -44,6 +44,8 @@ class FakeDevice : public Device {
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void prepare(DType, ReduceOp, Reducing) override {}
+  void prepare_copies() override {}
+  void copy_blocks(const BlockCopies& job, Stream stream) override;
   void prepare_ll_moves() override {}
   void prepare_exchange() override {}
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;

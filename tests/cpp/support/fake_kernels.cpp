@@ -35,6 +35,7 @@ void pause_of_fake() {
 #include "device/kernels/poison.cuh"
 #include "device/kernels/rounds.cuh"
 #include "device/kernels/parts.cuh"
+#include "device/kernels/copies.cuh"
 #include "device/kernels/one_shot.cuh"
 #include "device/kernels/two_shot.cuh"
 #include "device/kernels/exchange.cuh"
@@ -315,6 +316,17 @@ void FakeDevice::change_chunks(const QuantizedChunks& job, DType dtype, Stream s
           for (int thread = 0; thread < kThreads; ++thread)
             kernels::change_chunks<decltype(number), typename decltype(code)::type>(job, thread, kThreads);
         });
+      },
+      stream);
+}
+
+void FakeDevice::copy_blocks(const BlockCopies& job, Stream stream) {
+  launch(
+      [job] {
+        constexpr int kPieces = 3;
+        for (int copy = 0; copy < job.number; ++copy) {
+          for (int piece = 0; piece < kPieces; ++piece) kernels::copy_piece(job, copy, piece, kPieces);
+        }
       },
       stream);
 }
