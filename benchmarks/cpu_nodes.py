@@ -6,6 +6,11 @@ goes through memory on each node and by messages between them, where it has a pl
 the same engine without shared memory: messages between all ranks. MPICH is told of the nodes too, so that its messages
 between them go over TCP, through the loopback interface: a network of little latency that takes the processor's time.
 `gloo` uses TCP between all ranks.
+
+With --link each node has a link of its own, of so many Gbit/s in each direction, which its ranks share; rows then hold
+`link_us`, the least time in which the bytes can cross it.
+
+    python -m benchmarks.cpu_nodes --ranks 8 --link 10        # needs root, and the command tc (iproute2)
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from altorch.bench import rows, table
 from altorch.bench.rows import Row
 from altorch.cli._output import console
 from benchmarks import report
+from benchmarks.link import floor_us, places
 from benchmarks.ranks import run_ranks
 
 NODES = 2
@@ -32,6 +38,9 @@ def main() -> None:
         "float32",
         SIZES,
     )
+    parser.add_argument(
+        "--link", type=float, default=0, metavar="GBIT", help="Gbit/s of each node's link; default: loopback"
+    )
     parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is aborted")
     arguments = parser.parse_args()
 
@@ -41,7 +50,7 @@ def main() -> None:
         key: getattr(arguments, key) for key in ("contenders", "operations", "dtypes", "sizes", "seconds")
     }
     for ranks in arguments.ranks:
-        with console().status("") as status:
+        with console().status("") as status, places(NODES, arguments.link) as nodes:
 
             def show(row: Row, status: Status = status, ranks: int = ranks) -> None:
                 status.update(f"{ranks} ranks: {row.get('operation')} {row.get('dtype')} {row.get('bytes')}")
@@ -52,11 +61,18 @@ def main() -> None:
                 config,
                 deadline=arguments.deadline,
                 on_row=show,
-                nodes=NODES,
+                places=nodes,
             )
-        measured = [{"benchmark": "cpu_nodes", "nodes": NODES} | row for row in found if "operation" in row]
+        measured = [_row(row, arguments.link) for row in found if "operation" in row]
         table.show(run, measured, found[-1]["skipped"])
         rows.append(arguments.json, measured)
+
+
+def _row(row: Row, gbit: float) -> Row:
+    row = {"benchmark": "cpu_nodes", "nodes": NODES} | row
+    if not gbit:
+        return row
+    return row | {"link_gbit": gbit, "link_us": floor_us(row["operation"], row["bytes"], gbit)}
 
 
 if __name__ == "__main__":

@@ -62,7 +62,16 @@ def on_nodes(rows: list[Row]) -> Iterator[str]:
     """How many times as fast a contender is as others on several nodes, by medians: a table for each contender."""
     cpu = Results(rows).of(benchmark="cpu_nodes")
     gpus = Results(rows).of(benchmark="cuda_collectives")
-    yield from _times_as_fast("al", [("al:messages", "sync"), ("gloo", "sync")], cpu)
+    for link in sorted({row.get("link_gbit", 0) for row in cpu}):
+        over = [row for row in cpu if row.get("link_gbit", 0) == link]
+        floors = [
+            row | {"contender": "link", "median_us": row["link_us"]} for row in over if row.get("link_us")
+        ]
+        tables = _times_as_fast("al", [("al:messages", "sync"), ("gloo", "sync")], over)
+        shares = _times_as_fast("al", [("link", "sync")], over + floors)
+        yield from (
+            f"over {link:g} Gbit/s for each node, {text}" if link else text for text in (*tables, *shares)
+        )
     yield from _times_as_fast("al:hierarchical", [("nccl", "sync"), ("nccl", "graph")], gpus)
     # Where each rank is alone on its node, CPU tensors go by the same MPI; types do not matter.
     alone = [row for row in cpu + gpus if row["ranks"] == row["nodes"]]

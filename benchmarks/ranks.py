@@ -17,13 +17,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch.distributed import TCPStore
 
 from altorch.bench.rows import Row
+from benchmarks.link import Place
 from tests.ranks.launch import clean_environment, free_port, kill_session, rank_environment, spawn
 
 Emit = Callable[[Row], None]
@@ -41,13 +42,14 @@ def run_ranks(
     *,
     deadline: float = 280.0,
     on_row: Emit | None = None,
-    nodes: int = 1,
+    places: Sequence[Place] = (Place(),),
     hosts_store: bool = False,
 ) -> list[Row]:
     """Runs ``function`` ("module:name") in ``ranks`` processes and returns the rows in order of arrival.
 
-    ``nodes``: as if the ranks were on so many, one after another. ``hosts_store``: this process serves the store, as
-    torchrun's agent does. Otherwise rank 0 serves it, and a rank that asks sooner tries again after 0.5 to 1 s.
+    ``places``: the nodes, which get as many ranks each, one after another. ``hosts_store``: this process serves the
+    store, as torchrun's agent does. Otherwise rank 0 serves it, and a rank that asks sooner tries again after 0.5 to
+    1 s.
     """
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
@@ -58,10 +60,12 @@ def run_ranks(
         agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"} if store else {}
         try:
             for rank in range(ranks):
-                env = _environment(config, folder) | rank_environment(rank, ranks, "127.0.0.1", port) | agent
-                if nodes > 1:
-                    env |= node_environment(rank * nodes // ranks, nodes)
-                command = [sys.executable, "-m", "benchmarks.ranks", function]
+                node = rank * len(places) // ranks
+                own = rank_environment(rank, ranks, places[0].address, port) | places[node].env
+                env = _environment(config, folder) | own | agent
+                if len(places) > 1:
+                    env |= node_environment(node, len(places))
+                command = [*places[node].prefix, sys.executable, "-m", "benchmarks.ranks", function]
                 processes.append(spawn(command, env, _log(folder, rank), stdout=subprocess.PIPE))
                 reader = threading.Thread(target=_read_rows, args=(processes[-1], rows, on_row), daemon=True)
                 reader.start()
