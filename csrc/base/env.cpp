@@ -20,7 +20,8 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_ROUTE", "rules", "",
      "Chooses algorithms: 'all_reduce=ring', 'all_reduce:0-64k=recursive_doubling,broadcast=native'; of CUDA "
      "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged', or a protocol of one: "
-     "'all_reduce:0-64k=peer/ll128', 'all_reduce=shm/two_steps' (CPU); what carries windows: "
+     "'all_reduce:0-64k=peer/ll128', 'all_reduce=shm/two_steps' (CPU); for groups of 16 ranks, or of 16 "
+     "ranks on 2 nodes: 'all_reduce@16=ring', 'all_reduce@16/2:0-64k=hierarchical'; what carries windows: "
      "'window=messages'.",
      /*must_agree=*/true},
     {"ALTORCH_TUNED", "path", "",

@@ -32,8 +32,16 @@ std::vector<NativeCollectives*> all_of(NativeCollectives* hierarchical, Links& l
   return all;
 }
 
-World world_of(const Channel& channel, std::span<NativeCollectives* const> all) {
-  World world{.ranks = channel.size()};
+// See World.
+int node_count_of(Links& links, std::span<NativeCollectives* const> all) {
+  if (const Node* node = links.node()) return std::ranges::max(node->node_of_rank) + 1;
+  const bool one = links.channel().size() == 1 ||
+                   std::ranges::any_of(all, [](const auto* each) { return each->name() == kShmCollectives; });
+  return one ? 1 : 0;
+}
+
+World world_of(Links& links, std::span<NativeCollectives* const> all) {
+  World world{.ranks = links.channel().size(), .node_count = node_count_of(links, all)};
   for (const NativeCollectives* each : all) {
     world.native.push_back({each->name(), [each](const Call& asked) { return each->offers(asked); },
                             each->finishes_reductions(), each->takes_staged()});
@@ -46,7 +54,7 @@ World world_of(const Channel& channel, std::span<NativeCollectives* const> all) 
 Collective::Collective(Links& links, const Rules& rules)
     : hierarchical_(hierarchy_of(links)),
       native_(all_of(hierarchical_.get(), links)),
-      world_(world_of(links.channel(), native_)),
+      world_(world_of(links, native_)),
       rules_(rules),
       channel_(links.channel()),
       tag_bits_(engine_tag_bits(channel_)) {}

@@ -18,11 +18,14 @@ hierarchical::Layout layout_on_nodes(int ranks, int nodes, int rank) {
 }
 
 World host_world(int ranks, int nodes) {
-  World world{.ranks = ranks};
-  if (nodes == 1 && ranks > 1 && ranks <= shm::Segment::kMostRanks && ShmCollectives::are_wanted())
+  World world{.ranks = ranks, .node_count = ranks == 1 ? 1 : 0};
+  if (nodes == 1 && ranks > 1 && ranks <= shm::Segment::kMostRanks && ShmCollectives::are_wanted()) {
+    world.node_count = 1;
     world.native.push_back(
         {ShmCollectives::kName, ShmCollectives::has, /*finishes_reductions=*/true, /*takes_staged=*/false});
+  }
   if (const auto layout = layout_on_nodes(ranks, nodes, 0); layout.pays() && ShmCollectives::are_wanted()) {
+    world.node_count = nodes;
     const auto has = [layout](const Call& asked) { return hierarchical::has_plan(asked, layout); };
     world.native.push_back({HierarchicalCollectives::kName, has, /*finishes_reductions=*/false,
                             /*takes_staged=*/true,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The text of ALTORCH_ROUTE: "all_reduce@4:0-64k=peer/ll128,cuda=nccl,window=mpi".
+// The text of ALTORCH_ROUTE: "all_reduce@4/1:0-64k=peer/ll128,cuda=nccl,window=mpi".
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/number.h"
+#include "base/shape.h"
 #include "select/gpu_route.h"
 #include "select/rules.h"
 #include "select/table.h"
@@ -31,10 +32,18 @@ std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
   return *value * times;
 }
 
-int parse_ranks(const std::string& rule, const std::string& text) {
-  const auto ranks = to_number<int>(text);
-  if (!ranks || *ranks < 1) refuse_rule(rule, "'" + text + "' is no number of ranks");
-  return *ranks;
+// `what`: "ranks" or "nodes".
+int parse_number_of(const std::string& what, const std::string& rule, const std::string& text) {
+  const auto number = to_number<int>(text);
+  if (!number || *number < 1) refuse_rule(rule, "'" + text + "' is no number of " + what);
+  return *number;
+}
+
+// "16/2": 16 ranks on 2 nodes; "16": on any number of nodes.
+void parse_group(const std::string& rule, const std::string& text, Rules::Rule& parsed) {
+  const auto slash = text.find('/');
+  parsed.ranks = parse_number_of("ranks", rule, text.substr(0, slash));
+  if (slash != std::string::npos) parsed.nodes = parse_number_of("nodes", rule, text.substr(slash + 1));
 }
 
 std::string gpu_route_names() {
@@ -114,7 +123,7 @@ void Rules::add(const std::string& text, bool tuned) {
     const std::string kind_name = calls.substr(0, at);
     Rule parsed{std::nullopt, 0, kUnlimited, nullptr, {}, {}};
     parsed.tuned = tuned;
-    if (at < calls.size()) parsed.ranks = parse_ranks(rule, calls.substr(at + 1));
+    if (at < calls.size()) parse_group(rule, calls.substr(at + 1), parsed);
     if (kind_name == "window") {
       if (colon < equals || parsed.ranks) refuse_rule(rule, "windows have one route for all");
       if (window_.empty()) window_ = find_window_row(rule, rule.substr(equals + 1));

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <map>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "base/env.h"
@@ -108,9 +109,11 @@ World World::of(std::span<const GpuPeerInfo> peers, const std::vector<int>& memb
   // Of each GPU: the first of these ranks, and how many ranks of the whole group.
   std::map<std::string_view, int> user_of, users;
   for (const GpuPeerInfo& peer : peers) ++users[peer.gpu];
+  std::set<std::string_view> nodes;
   for (const int rank : members) {
     const GpuPeerInfo& peer = peer_of(rank);
     world.mps &= peer.mps;
+    nodes.insert(peer.node);
     for (const int other : members) world.linked &= other == rank || is_linked(peer, peer_of(other));
     if (peer.multiprocessors > 0) {
       const auto blocks = static_cast<int>(
@@ -126,6 +129,7 @@ World World::of(std::span<const GpuPeerInfo> peers, const std::vector<int>& memb
     const auto [first, alone] = user_of.emplace(peer.gpu, rank);
     if (!alone && !world.same_gpu) world.same_gpu = {first->second, rank};
   }
+  world.node_count = static_cast<int>(nodes.size());
   return world;
 }
 

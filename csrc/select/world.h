@@ -42,6 +42,9 @@ struct NativeRow {
 
 struct World {
   int ranks = 1;
+  // How many nodes the ranks are on. 0: unknown, for calls on host memory among ranks that share
+  // none. A rule for a number of nodes then does not apply.
+  int node_count = 1;
   // The native collectives for calls on host memory.
   std::vector<NativeRow> native = {};
   std::optional<int> first_remote_rank = {};         // the first rank that shares no memory with rank 0

@@ -11,6 +11,7 @@ FUZZ_TARGET(rules, 3000) {
   const Rules rules;
   for (const Rules::Rule& rule : rules.all()) {
     fuzz::require(rule.from >= 0 && rule.below >= 0, "sizes are not negative");
+    fuzz::require(rule.nodes >= 0 && (rule.nodes == 0 || rule.ranks > 0), "nodes are those of ranks");
     fuzz::require(rule.algorithm || !rule.native.empty() || !rule.gpu_route.empty(),
                   "a rule chooses something");
   }

@@ -150,6 +150,16 @@ def test_groups_of_some_ranks(carrier):
             assert taken.get("three", "hierarchical") == "hierarchical"
 
 
+def test_rules_are_for_numbers_of_nodes():
+    rules = "all_reduce@4/2=ring,all_reduce@4/1=pairwise,all_reduce@2/1=rabenseifner,all_reduce@3/3=ring"
+    with Cluster(4, launcher="plain", env=env_of("gloo", 2) | {"ALTORCH_ROUTE": rules}) as cluster:
+        for taken in cluster.check(parts_of_nodes):
+            assert taken.get("one node", "rabenseifner") == "rabenseifner"
+            assert taken.get("one of each") != "rabenseifner"
+            assert taken.get("three", "hierarchical") == "hierarchical"
+        assert all(taken["all_reduce"] == "ring" for taken in cluster.check(everything, deadline=120))
+
+
 def reduce_until_error(world, size):
     while True:
         try:

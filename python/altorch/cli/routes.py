@@ -77,7 +77,8 @@ explain` says all about one call:
 
 [streams.md](streams.md#routes) describes the routes for CUDA tensors, [algorithms.md](algorithms.md) the algorithms for
 CPU tensors. `ALTORCH_ROUTE` overrides the choice: `all_reduce:0-1m=ring`, `cuda=host_staged`, or a protocol of a route,
-`all_reduce:0-64k=peer/ll128`, for the calls that it can carry. The tables end at
+`all_reduce:0-64k=peer/ll128`, for the calls that it can carry. `all_reduce@16/2=ring` is for groups of 16 ranks on 2
+nodes ([tuning.md](tuning.md)). The tables end at
 {human_bytes(LARGEST)}.
 
 <!-- Made by `altorch routes --markdown` from csrc/select/ and csrc/gpu/*/protocols.cpp: change it there. -->

@@ -130,6 +130,9 @@ TEST(WorldTest, KnowsNodesAndRails) {
   const World world = World::of(infos);
   EXPECT_EQ(world.node_of_rank, (std::vector<int>{0, 1, 0, 0, 1}));
   ASSERT_EQ(world.nodes.size(), 2);
+  EXPECT_EQ(world.node_count, 2);
+  EXPECT_EQ(world.nodes[0].node_count, 1);
+  EXPECT_EQ(world.rails[0].node_count, 2);
   EXPECT_EQ(world.nodes[0].ranks, 3);
   EXPECT_EQ(world.nodes[0].missing[kHostStaged], "on rank 3 there is no NVRTC");
   EXPECT_EQ(world.nodes[0].missing[kPeer], std::nullopt);
@@ -262,6 +265,24 @@ TEST(DecideTest, ATunedRouteComesFirstWhereItServes) {
   set_tuned_rules("");
 }
 
+TEST(DecideTest, ATunedRouteIsForGroupsOnSoManyNodes) {
+  const Operation small = call(OpKind::kAllReduce, kLl);
+  auto far = peers(4);
+  far[2].node = far[3].node = "another";
+  set_tuned_rules("all_reduce@4/2:0-64k=hierarchical");
+  EXPECT_EQ(taken(small, World::of(far)), "hierarchical");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), World::of(far)), "nccl");
+  EXPECT_EQ(taken(small, World::of(peers(4))), "peer");
+  set_tuned_rules("all_reduce@4/1:0-64k=host_relay");
+  EXPECT_EQ(taken(small, World::of(far)), "nccl");
+  EXPECT_EQ(taken(small, World::of(peers(4))), "host_relay");
+  // Each rank alone on its node.
+  for (std::size_t rank = 0; rank < far.size(); ++rank) far[rank].node = std::to_string(rank);
+  set_tuned_rules("all_reduce@4/4:0-64k=host_relay");
+  EXPECT_EQ(taken(small, World::of(far)), "host_relay");
+  set_tuned_rules("");
+}
+
 TEST(DecideTest, SumsInTheOrderOfTheRanks) {
   World world = World::of(peers(2)), far = World::of(peers(2));
   world.deterministic = far.deterministic = true;
@@ -319,15 +340,15 @@ TEST(DecideTest, ARuleForSizesIsForAllOfSeveralOperations) {
   const RouteSetting setting("all_reduce:0-64k=host_staged,cuda=nccl");
   const Rules rules;
   const Operation small = call(OpKind::kAllReduce, kLl), large = call(OpKind::kAllReduce, kLarge);
-  EXPECT_EQ(rules.gpu_route({{small, small}}, 2), "host_staged");
-  EXPECT_EQ(rules.gpu_route({{small, large}}, 2), "nccl");
-  EXPECT_EQ(rules.gpu_route({{large, small}}, 2), "nccl");
+  EXPECT_EQ(rules.gpu_route({{small, small}}, 2, 1), "host_staged");
+  EXPECT_EQ(rules.gpu_route({{small, large}}, 2, 1), "nccl");
+  EXPECT_EQ(rules.gpu_route({{large, small}}, 2, 1), "nccl");
   // Several kinds, of which each is named.
   const RouteSetting both("all_reduce=peer,all_gather=peer,broadcast=nccl");
   const Rules named;
   const Operation gather = call(OpKind::kAllGather, kLl), broadcast = call(OpKind::kBroadcast, kLl);
-  EXPECT_EQ(named.gpu_route({{small, gather}}, 2), "peer");
-  EXPECT_EQ(named.gpu_route({{small, broadcast}}, 2), "");
+  EXPECT_EQ(named.gpu_route({{small, gather}}, 2, 1), "peer");
+  EXPECT_EQ(named.gpu_route({{small, broadcast}}, 2, 1), "");
 }
 
 // A rank of a pipeline has both in one batch, its neighbours one of them.
@@ -337,7 +358,7 @@ TEST(DecideTest, SendsAndReceivesGoTheSameWay) {
     const RouteSetting setting(text);
     const Rules rules;
     for (const auto& batch : {std::vector{send}, std::vector{receive}, std::vector{receive, send}})
-      EXPECT_EQ(rules.gpu_route(batch, 2), "host_relay") << text;
+      EXPECT_EQ(rules.gpu_route(batch, 2, 1), "host_relay") << text;
   }
 }
 
