@@ -2,11 +2,12 @@
 """The file of `altorch tune`: its format, its checks, and how the engine receives it.
 
     {"altorch_tuned": 1, "altorch": "0.1.0", "machine": {"cpu": "...", "cores": 2, "gpus": [...]}, "measured": {...},
-     "rules": [{"operation": "all_reduce", "device": "cpu", "ranks": 2, "from": 16384, "below": 131072,
+     "rules": [{"operation": "all_reduce", "device": "cpu", "ranks": 2, "nodes": 1, "from": 16384, "below": 131072,
                 "choice": "shm/one_step", "gain": 1.21}],
      "costs": [{"operation": "all_reduce", "device": "cpu", "ranks": 2, "us": [[1024, 4.2], [65536, 19.5]]}]}
 
 Sizes are bytes of a rank's larger buffer, as ALTORCH_ROUTE counts them; `gain` is the default's time over the choice's.
+A rule without "nodes" is for one node. "costs" are of groups on one node.
 "machine" lists "gpus" only if something of the file was measured with --device cuda.
 """
 
@@ -147,7 +148,16 @@ def _rule(number: int, rule: dict[str, Any]) -> str:
     operation, choice = _name(rule, "operation", where), _name(rule, "choice", where)
     _device(rule, where)
     ranks, begin, below = (_number(rule, name, where) for name in ("ranks", "from", "below"))
-    return f"{operation}@{ranks}:{begin}-{below}={choice}"
+    return f"{operation}@{ranks}/{_nodes(rule, where)}:{begin}-{below}={choice}"
+
+
+def _nodes(rule: dict[str, Any], where: str) -> int:
+    return _number({"nodes": nodes_of(rule)}, "nodes", where, below=1 << 31, least=1)
+
+
+def nodes_of(row: dict[str, Any]) -> Any:
+    """Of a rule or a row of costs: how many nodes its ranks are on."""
+    return row.get("nodes", 1)
 
 
 def _name(row: dict[str, Any], name: str, where: str) -> str:
@@ -157,10 +167,10 @@ def _name(row: dict[str, Any], name: str, where: str) -> str:
     return word
 
 
-def _number(row: dict[str, Any], name: str, where: str, below: int = 1 << 62) -> int:
+def _number(row: dict[str, Any], name: str, where: str, below: int = 1 << 62, least: int = 0) -> int:
     value = row.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
-        raise ValueError(f"{where}: '{name}' is not a number from 0 on, or too large")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < below:
+        raise ValueError(f"{where}: '{name}' is not a number from {least} on, or too large")
     return value
 
 

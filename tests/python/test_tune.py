@@ -101,6 +101,7 @@ def test_a_run_that_was_stopped_is_resumed(tmp_path):
         "sizes": [1024, 65536],
         "passes": 2,
         "ranks": 2,
+        "nodes": 1,
         "device": "cpu",
         "machine": _tuned.machine(),
         "altorch": __version__,
@@ -131,7 +132,7 @@ def test_a_run_that_was_stopped_is_resumed(tmp_path):
     assert not [rule for rule in rules if rule["choice"] == "shm/one_step" and rule["gain"] > 6]
     assert not kept.exists()
     # Of another run: it stays, and nothing is measured.
-    kept.write_text(json.dumps(asked | {"ranks": 3}) + "\n")
+    kept.write_text(json.dumps(asked | {"nodes": 2}) + "\n")
     before = out.read_text()
     altorch("tune", "all_reduce", "--resume", "--ranks", "2", *sizes, "--out", str(out), status=None)
     assert kept.exists() and out.read_text() == before
@@ -195,7 +196,7 @@ def test_what_a_file_changes_is_printed(tmp_path):
     for word in ("all_reduce", "0 B to 1 MiB", "shm/one_step, then shm/two_steps", "1.20x"):
         assert word in said, said
     (change,) = document("tune", "--diff", "--out", str(path))["changes"]
-    assert change["choice"] == "shm/two_steps" and change["gain"] == 1.2
+    assert change["choice"] == "shm/two_steps" and change["gain"] == 1.2 and change["nodes"] == 1
     huge = TWO_STEPS | {"ranks": 100_000, "gain": 10**400}
     (change,) = document("tune", "--diff", "--out", str(file_of(tmp_path, huge)))["changes"]
     assert change["default"] == "?" and change["gain"] is None
@@ -273,6 +274,8 @@ BAD = {
     "no name": (content(TWO_STEPS | {"choice": "x=y,cuda=nccl"}), "rule 1: 'choice'"),
     "no number": (content(TWO_STEPS, TWO_STEPS | {"below": -1}), "rule 2: 'below'"),
     "a truth": (content(TWO_STEPS | {"ranks": True}), "rule 1: 'ranks'"),
+    "no nodes": (content(TWO_STEPS | {"nodes": 0}), "rule 1: 'nodes' is not a number from 1 on"),
+    "null nodes": (content(TWO_STEPS | {"nodes": None}), "rule 1: 'nodes'"),
     "no costs": (content() | {"costs": [{"us": 7}]}, "costs, row 1"),
     "costs of no ranks": (
         content() | {"costs": [{"operation": "all_reduce", "ranks": 1, "us": [[8, 1.0]]}]},

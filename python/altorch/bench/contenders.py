@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from altorch.bench import symmetric
+from altorch.bench import process_group, symmetric
 from altorch.bench.cases import Buffers, Call, Case
 
 MOVE_NOTHING = ("fake", "recorded")
@@ -61,10 +61,8 @@ def unsupported_reason(name: str, device: torch.device) -> str | None:
         return why
     if device.type != "cuda":
         return "torch's nccl carries CUDA tensors only"
-    # What NCCL compares: GPUs, and the hosts that ranks claim to be on.
-    own = (str(torch.cuda.get_device_properties(device).uuid), os.environ.get("NCCL_HOSTID"))
     everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, own)
+    dist.all_gather_object(everyone, process_group.gpu_identity(device))
     if len(set(everyone)) < len(everyone):
         return "ranks share a GPU here, which NCCL refuses"
     return None

@@ -25,6 +25,15 @@ def join(device: str, control: str = "al") -> torch.device:
     return here
 
 
+def gpu_identity(device: torch.device) -> str:
+    """The same for ranks that share it, as altorch and NCCL see it; empty: a CPU."""
+    if device.type != "cuda":
+        return ""
+    host = os.environ.get("NCCL_HOSTID")  # NCCL takes a GPU of two such hosts as two GPUs
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    return f"{uuid}/{host}" if host else uuid
+
+
 def leave() -> None:
     """The end of a rank, for all together."""
     dist.barrier()

@@ -20,12 +20,16 @@ OPERATIONS = {
 _NOT_TRIED = ("norm", "pairs", "messages")
 
 
-def choices(device: str, operation: str, shared_gpus: bool = False) -> list[str]:
-    """The values of ALTORCH_ROUTE that are measured beside the default, for ranks of one node."""
+def choices(
+    device: str, operation: str, shared_gpus: bool = False, nodes: int = 1, alone: bool = False
+) -> list[str]:
+    """The values of ALTORCH_ROUTE that are measured beside the default. `alone`: each rank on a node of its own."""
     from altorch._extension import extension
 
     if device == "cpu":
         return [f"shm/{name}" for name in extension().shm_protocols(operation)]
+    if nodes > 1:
+        return [*([] if shared_gpus else ["nccl"]), *([] if alone else ["hierarchical"]), "host_relay"]
     if shared_gpus:
         return ["host_staged", "host_relay"]
     routes = extension().gpu_protocols()
@@ -41,6 +45,7 @@ class Rule(NamedTuple):
     choice: str
     gain: float  # the default's median over that of the choice, the least of all passes and sizes
     device: str = "cpu"
+    nodes: int = 1  # that the ranks are on
 
 
 def faster(passes: Sequence[Iterable[Row]]) -> dict[tuple[str, int], tuple[str, float]]:
@@ -69,6 +74,7 @@ def rules_of(
     measured: dict[str, list[int]],
     ranks: int,
     device: str = "cpu",
+    nodes: int = 1,
 ) -> list[Rule]:
     """Neighbouring sizes of one choice as one rule. It ends half-way, by the logarithm, to a size with another."""
     rules = []
@@ -87,7 +93,7 @@ def rules_of(
             least = min(least, gain)
             if after != choice:
                 below = _between(size, ordered[place + 1]) if place + 1 < len(ordered) else size + 1
-                rules.append(Rule(operation, ranks, begin, below, choice, round(least, 3), device))
+                rules.append(Rule(operation, ranks, begin, below, choice, round(least, 3), device, nodes))
     return rules
 
 
@@ -131,6 +137,7 @@ def document(
                 "operation": rule.operation,
                 "device": rule.device,
                 "ranks": rule.ranks,
+                "nodes": rule.nodes,
                 "from": rule.begin,
                 "below": rule.below,
                 "choice": rule.choice,

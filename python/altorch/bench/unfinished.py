@@ -39,7 +39,7 @@ class Unfinished:
             raise ValueError(f"{self.path} has brackets that are nested too deep") from None
         if not lines or lines[0] != self._asked:
             raise ValueError(
-                f"{self.path} is of other operations, sizes, passes or ranks, another machine or altorch"
+                f"{self.path} is of other operations, sizes, passes, ranks or nodes, another machine or altorch"
             )
         measured: dict[Cell, dict[str, Row]] = {}
         for row in lines[1:]:

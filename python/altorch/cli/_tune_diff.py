@@ -37,6 +37,7 @@ def show(path: Path, as_json: bool) -> int:
             change["operation"],
             change["device"],
             str(change["ranks"]),
+            str(change["nodes"]),
             f"{human_bytes(change['from'])} to {human_bytes(change['below'])}",
             change["default"],
             change["choice"],
@@ -45,18 +46,23 @@ def show(path: Path, as_json: bool) -> int:
         for change in changes
     ]
     print_table(
-        f"What {path} changes", ["operation", "device", "ranks", "sizes", "default", "choice", "gain"], rows
+        f"What {path} changes",
+        ["operation", "device", "ranks", "nodes", "sizes", "default", "choice", "gain"],
+        rows,
     )
     return 0
 
 
 def _change(rule: dict[str, Any]) -> dict[str, Any]:
+    from altorch import _tuned
+
     smallest, largest = rule["from"], max(rule["from"], rule["below"] - 1)
     names = list(dict.fromkeys(_default(rule, size) for size in (smallest, largest)))
     gain = rule.get("gain")
     return {
         **{name: rule[name] for name in ("operation", "ranks", "from", "below")},
-        "device": rule.get("device", "cpu"),  # as_text() has looked at it
+        "device": rule.get("device", "cpu"),  # as_text() has looked at these two
+        "nodes": _tuned.nodes_of(rule),
         "default": ", then ".join(names),
         "choice": rule["choice"],
         "gain": gain if isinstance(gain, float) and 0 < gain < 1e6 else None,
@@ -64,13 +70,15 @@ def _change(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default(rule: dict[str, Any], size: int) -> str:
+    from altorch import _tuned
     from altorch._extension import extension
 
-    if not 1 <= rule["ranks"] <= _MOST_RANKS:
+    nodes = _tuned.nodes_of(rule)
+    if not nodes <= rule["ranks"] <= _MOST_RANKS:
         return "?"
     if rule.get("device") == "cuda":
         return "as chosen"  # which depends on the links between the GPUs
-    found = extension().explain(rule["operation"], "float32", _block(rule, size), rule["ranks"])
+    found = extension().explain(rule["operation"], "float32", _block(rule, size), rule["ranks"], nodes=nodes)
     return chosen(found, "algorithm")
 
 

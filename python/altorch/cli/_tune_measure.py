@@ -7,10 +7,10 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from altorch.cli import _tune_group
 from altorch.cli._output import Progress, human_bytes, parse_bytes, print_json, print_table
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from altorch.bench.sweep import Job, Sweep
     from altorch.bench.tuning import Rule
     from altorch.bench.unfinished import Cell, Unfinished
+    from altorch.cli._tune_group import Group
 
 
 def sizes_of(arguments: argparse.Namespace) -> list[int]:
@@ -33,22 +34,22 @@ def measure(arguments: argparse.Namespace) -> int:
     from altorch.bench.sweep import Sweep
 
     device = process_group.join(arguments.device)
-    ranks, first = dist.get_world_size(), dist.get_rank() == 0
-    places: list[object] = [None] * ranks
-    dist.all_gather_object(places, (platform.node(), _gpu(device)))
-    shared_gpus = arguments.device == "cuda" and len(set(places)) < ranks
-    if len({place[0] for place in cast("list[tuple[str, str]]", places)}) > 1:
+    group, first = _tune_group.find(device), dist.get_rank() == 0
+    if group.nodes > 1 and arguments.device == "cpu":
         process_group.leave()
         if first:
-            print("altorch tune: the ranks are on several nodes; what it tries is for one", file=sys.stderr)
+            print(
+                "altorch tune: the ranks are on several nodes; what it tries for CPU tensors is for one",
+                file=sys.stderr,
+            )
         return 2
     sizes = sizes_of(arguments)
     plans = {
-        name: ["al", *(f"al:{choice}" for choice in tuning.choices(arguments.device, name, shared_gpus))]
+        name: ["al", *(f"al:{choice}" for choice in group.choices(name))]
         for name in arguments.operations or tuning.OPERATIONS[arguments.device]
     }
     seconds = arguments.budget / (sum(map(len, plans.values())) * len(sizes) * arguments.passes)
-    unfinished = _begin(arguments, plans, ranks) if first else None
+    unfinished = _begin(arguments, plans, group) if first else None
     known: list[set[Cell] | None] = [unfinished.cells() if unfinished else None]
     dist.broadcast_object_list(known, 0)
     if known[0] is None:
@@ -73,24 +74,19 @@ def measure(arguments: argparse.Namespace) -> int:
         passes = unfinished.passes(arguments.passes)
         measured_sizes = {name: tuning.sizes_of(passes, name) for name in plans}
         faster = tuning.faster(passes)
-        rules = tuning.rules_of(faster, measured_sizes, ranks, arguments.device)
+        rules = tuning.rules_of(faster, measured_sizes, group.ranks, group.device, group.nodes)
         run = rows.where("altorch", arguments.device) | {"device": arguments.device}
-        document = tuning.document(rules, run, tuning.costs_of(passes, faster, ranks, arguments.device))
-        status = _write(arguments, document, list(plans), ranks)
+        # Costs are of groups on one node: of several, a time estimate adds up stages.
+        costs = tuning.costs_of(passes, faster, group.ranks, group.device) if group.nodes == 1 else []
+        document = tuning.document(rules, run, costs)
+        status = _write(arguments, document, list(plans), group)
         if status == 0:
             unfinished.end()
-        _show(arguments, document, rules, list(plans), ranks)
+        _show(arguments, document, rules, list(plans), group)
         if status == 0 and not arguments.json:
             print(f"written: {arguments.out}; ALTORCH_TUNED={arguments.out} loads it")
     process_group.leave()
     return status
-
-
-def _gpu(device: torch.device) -> str:
-    """The same for ranks that share it, whichever number it has for each of them; empty: a CPU."""
-    import torch
-
-    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
 
 
 def _measure_pass(
@@ -110,7 +106,7 @@ def _measure_pass(
     sweep.measure(device, keep, at)
 
 
-def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: int) -> Unfinished | None:
+def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], group: Group) -> Unfinished | None:
     """Null: there is something else to resume, which stays."""
     from altorch import _tuned
     from altorch._version import __version__
@@ -120,7 +116,8 @@ def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: in
         "plans": plans,
         "sizes": sizes_of(arguments),
         "passes": arguments.passes,
-        "ranks": ranks,
+        "ranks": group.ranks,
+        "nodes": group.nodes,
         "device": arguments.device,
         "machine": _tuned.machine(on_gpus=arguments.device == "cuda"),
         "altorch": __version__,
@@ -139,8 +136,10 @@ def _begin(arguments: argparse.Namespace, plans: dict[str, list[str]], ranks: in
     return found
 
 
-def _write(arguments: argparse.Namespace, document: dict[str, Any], operations: list[str], ranks: int) -> int:
-    """Keeps what the file says of other operations and numbers of ranks."""
+def _write(
+    arguments: argparse.Namespace, document: dict[str, Any], operations: list[str], group: Group
+) -> int:
+    """Keeps what the file says of other operations and groups."""
     from altorch import _tuned
     from altorch._extension import extension
 
@@ -150,12 +149,13 @@ def _write(arguments: argparse.Namespace, document: dict[str, Any], operations: 
             _tuned.as_text(before)
             extension().set_tuned_costs(_tuned.costs_of(before))  # refuses what does not hold
             extension().set_tuned_costs([])
-            measured = {(arguments.device, ranks, name) for name in operations}
+            measured = {(group.device, group.ranks, group.nodes, name) for name in operations}
             for name in ("rules", "costs"):  # both were looked at
                 document[name] += [
                     row
                     for row in before.get(name, [])
-                    if (row.get("device", "cpu"), row["ranks"], row["operation"]) not in measured
+                    if (row.get("device", "cpu"), row["ranks"], _tuned.nodes_of(row), row["operation"])
+                    not in measured
                 ]
             if "gpus" in before["machine"]:  # some of these are for CUDA tensors
                 document["machine"] = before["machine"]
@@ -176,15 +176,13 @@ def _show(
     document: dict[str, object],
     rules: list[Rule],
     operations: list[str],
-    ranks: int,
+    group: Group,
 ) -> None:
     if arguments.json:
         print_json(document)
         return
     if not rules:
-        print(
-            f"{', '.join(operations)} among {ranks} ranks: no choice is faster than the default beyond noise"
-        )
+        print(f"{', '.join(operations)} among {group}: no choice is faster than the default beyond noise")
     else:
         cells = [
             [
@@ -195,6 +193,4 @@ def _show(
             ]
             for rule in rules
         ]
-        print_table(
-            f"Faster than the default among {ranks} ranks", ["operation", "sizes", "choice", "gain"], cells
-        )
+        print_table(f"Faster than the default among {group}", ["operation", "sizes", "choice", "gain"], cells)

@@ -7,10 +7,11 @@
     altorch tune --diff --out altorch-tuned.json                  what the file changes, and what that has gained
 
     torchrun --nproc-per-node 2 -m altorch tune --device cuda     the same for CUDA tensors
+    srun -N 2 --ntasks-per-node 8 altorch tune --device cuda      for groups of 16 ranks on two nodes
 
 A choice must be 5 % faster than the default in every pass, else the default stays. What --out says of other numbers
-of ranks, or of the other device, is kept. ALTORCH_ROUTE comes before the file. The ranks are on one node. For the other
-operations `altorch bench --against al:...` compares, and ALTORCH_ROUTE says what to take.
+of ranks or nodes, or of the other device, is kept. ALTORCH_ROUTE comes before the file. Of CPU tensors the ranks are on
+one node. For the other operations `altorch bench --against al:...` compares, and ALTORCH_ROUTE says what to take.
 """
 
 from __future__ import annotations
