@@ -49,8 +49,9 @@ def place(row: Row) -> str:
 def title(here: list[Row]) -> str:
     commits = ", ".join(sorted({row.get("commit", "unknown") for row in here}))
     row = here[0]
-    carrier = f"NCCL {row['nccl']}" if "nccl" in row else f"MPICH {row['mpich']}"
+    carrier = f"NCCL {row['nccl']}" if "nccl" in row else row.get("mpi") or f"MPICH {row['mpich']}"
     nodes = f" on {row['nodes']} nodes" if "nodes" in row else ""
+    nodes += f", {row['link_gbit']:g} Gbit/s each" if "link_gbit" in row else ""
     where = f"{row['ranks']} ranks{nodes}, {row['machine']}"
     return f"{where}, torch {row['torch']}, {carrier}, {commits}, {row['date'][:10]}"
 

@@ -29,7 +29,7 @@ def work(config: Row, emit: Emit) -> None:
     device = process_group.join("cpu", control="gloo")  # altorch may be left out
     modes = tuple(config.pop("modes", ("sync",)))
     skipped = Sweep(modes=modes, **config).measure(device, emit)
-    emit({"skipped": skipped})
+    emit({"skipped": skipped, "mpi": rows.mpi_in_use()})
     process_group.leave()
 
 

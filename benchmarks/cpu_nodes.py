@@ -63,7 +63,8 @@ def main() -> None:
                 on_row=show,
                 places=nodes,
             )
-        measured = [_row(row, arguments.link) for row in found if "operation" in row]
+        about = {"mpi": found[-1]["mpi"]}
+        measured = [about | _row(row, arguments.link) for row in found if "operation" in row]
         table.show(run, measured, found[-1]["skipped"])
         rows.append(arguments.json, measured)
 

@@ -83,7 +83,8 @@ def main() -> None:
 
     def emit(row: Row) -> None:
         """Kept at once: a run that is cut off has measured something."""
-        row = {"benchmark": "cuda_collectives"} | ({"nodes": nodes} if nodes > 1 else {}) | row
+        cut = {"nodes": nodes, "mpi": rows.mpi_in_use()} if nodes > 1 else {}
+        row = {"benchmark": "cuda_collectives"} | cut | row
         if row["contender"] in arguments.contenders:
             row["contender"] += arguments.suffix
         measured.append(row)

@@ -91,6 +91,7 @@ def node_environment(node: int, nodes: int) -> dict[str, str]:
     return {
         "ALTORCH_NODE": str(node),
         "NCCL_HOSTID": f"node {node}",
+        "ALTORCH_MPI": "mpich",  # Open MPI would go through memory between such nodes
         "MPIR_CVAR_NUM_CLIQUES": str(nodes),
         "MPIR_CVAR_CLIQUES_BY_BLOCK": "1",
         "MPIR_CVAR_CH4_NETMOD": "ofi",

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from harness import PROGRAM_DEADLINE
+from mpi_libraries import all_mpis
 
 from altorch.cli import _plot_gain
 from tests.ranks.launch import backend_under_test, clean_environment, fork_server
@@ -214,6 +215,22 @@ def test_plot_of_every_gpu_benchmark(tmp_path):
     assert ">101.5</text>" in drawn["cuda_training-2-ranks-a-gpu"]
     only = document("plot", str(results), "--operation", "all_reduce", "--out", str(tmp_path))
     assert len(only["plots"]) == 1
+
+
+def test_a_row_names_the_mpi_that_is_loaded():
+    """Not one that is only installed."""
+    mpi = all_mpis()["mpich wheel"]
+    if mpi.reason:
+        pytest.skip(mpi.reason)
+    program = (
+        "import ctypes; from altorch.bench.rows import mpi_in_use as mpi\n"
+        f"print(mpi()); ctypes.CDLL({mpi.library!r}); print(mpi())"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    before, after = said.stdout.splitlines()
+    assert (before, after[:6]) == ("", "MPICH ")
 
 
 def test_aims_are_judged_by_rows(tmp_path):

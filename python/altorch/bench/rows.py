@@ -19,10 +19,12 @@ Other suites have contender, ranks, device and figures of their own. `altorch pl
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterable
 from importlib import metadata
@@ -47,6 +49,26 @@ def version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def mpi_in_use() -> str:
+    """What the MPI library that this process has loaded calls itself; empty: there is none."""
+    try:
+        mapped = {
+            line.split(maxsplit=5)[5]
+            for line in Path("/proc/self/maps").read_text().splitlines()
+            if "/libmpi" in line
+        }
+    except OSError:
+        return ""
+    for path in sorted(mapped):
+        library = ctypes.CDLL(path)  # which is there already
+        if hasattr(library, "MPI_Get_library_version"):
+            text, length = ctypes.create_string_buffer(1 << 13), ctypes.c_int()
+            library.MPI_Get_library_version(text, ctypes.byref(length))
+            first = re.split(r"\n|, package", text.value.decode(errors="replace"))[0]
+            return re.sub(r"\s*[Vv]ersion:\s*", " ", first)
+    return ""
 
 
 def where(program: str, device: str = "cpu") -> Row:
