@@ -121,7 +121,7 @@ def _candidates() -> Iterator[Library]:
     if launcher.starts_mpi or launcher.store:
         found = False
         for row in _of_launcher(launcher):
-            found = True
+            found = found or row.path is not None
             yield row
         if not found and launcher.starts_mpi:
             yield Library(None, "", f"the MPI of {launcher.name} was not found; name it with ALTORCH_MPI")
@@ -212,13 +212,20 @@ def _of_wheel(distribution: str, family: str) -> Iterator[Library]:
         found = importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:
         return
+    package = f"the Python package {distribution} {found.version}"
+    is_complete = False
     for file in found.files or []:
         match = _LIBRARY.fullmatch(file.name)
         if not match or match["name"] == "mpi_abi":
             continue
         path = Path(os.path.normpath(str(file.locate())))
         if path.is_file() and family_of(path) == family:
-            yield Library(path, family, f"the Python package {distribution} {found.version}")
+            is_complete = True
+            yield Library(path, family, package)
+    if not is_complete:
+        yield Library(
+            None, "", f"{package} is here without its libraries; `pip install --target` leaves them out"
+        )
 
 
 def _of_system(family: str) -> Iterator[Library]:

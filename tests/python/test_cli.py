@@ -217,6 +217,20 @@ def test_plot_of_every_gpu_benchmark(tmp_path):
     assert len(only["plots"]) == 1
 
 
+def test_info_says_that_a_wheel_has_lost_its_mpi_library(tmp_path):
+    """As after `pip install --target`, which leaves out what goes to <prefix>/lib."""
+    described = tmp_path / "mpich-5.0.2.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: mpich\nVersion: 5.0.2\n")
+    (described / "RECORD").write_text("../../lib/libmpi.so.12,,\n")
+    program = "from altorch import _mpi; print(*(row.reason for row in _mpi.considered()), sep='\\n')"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "mpich 5.0.2 is here without its libraries" in said.stdout
+
+
 def test_a_row_names_the_mpi_that_is_loaded():
     """Not one that is only installed."""
     mpi = all_mpis()["mpich wheel"]
