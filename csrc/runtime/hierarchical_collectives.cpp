@@ -19,9 +19,9 @@ using hierarchical::Stage;
 namespace {
 
 // A long call is cut into about kPartsWanted parts. Shorter parts leave less of the call without
-// overlap; longer parts wait less often for other ranks. Measured on two nodes of two ranks:
-// benchmarks/results/nodes-parts-32c-2026-11-30.jsonl.
-constexpr std::int64_t kMinPartBytes = 512 << 10, kMaxPartBytes = 1 << 20, kMaxScaledPartBytes = 8 << 20;
+// overlap; longer parts wait less often for other ranks. Measured on two nodes of two and of four
+// ranks: benchmarks/results/nodes-parts-16c-2026-11-30.jsonl.
+constexpr std::int64_t kMinPartBytes = 256 << 10, kMaxPartBytes = 512 << 10, kMaxScaledPartBytes = 8 << 20;
 constexpr std::int64_t kPartsWanted = 8;
 // Nodes times rails there. Parts grow in proportion, so that messages do not shrink.
 constexpr std::int64_t kMeasuredMembers = 4;

@@ -62,8 +62,6 @@ class Planner {
 // From so many bytes of a vector, or of all blocks, all rails use the network: that is worth two
 // more waits within the node.
 constexpr std::int64_t kRails = 64 << 10;
-// The same for a broadcast, whose leaders have one stage less.
-constexpr std::int64_t kBroadcastRails = 256 << 10;
 // From so many bytes of the blocks of a node, a call for each node costs less than moves.
 constexpr std::int64_t kByNodes = 1 << 20;
 

@@ -71,9 +71,9 @@ void reduce_by_leaders(Planner& plan) {
              plan.sub(OpKind::kReduce, layout.node_of(root), layout.is_alone() ? input : sum, output));
 }
 
-bool takes_rails(const Planner& plan, std::int64_t bytes = kRails) {
+bool takes_rails(const Planner& plan) {
   return plan.layout.rails() > 1 &&
-         plan.part.count * static_cast<std::int64_t>(size_of(plan.call.dtype)) >= bytes;
+         plan.part.count * static_cast<std::int64_t>(size_of(plan.call.dtype)) >= kRails;
 }
 
 void broadcast_by_leaders(Planner& plan) {
@@ -117,8 +117,6 @@ void all_reduce(Planner& plan) {
 
 void reduce(Planner& plan) { takes_rails(plan) ? reduce_by_rails(plan) : reduce_by_leaders(plan); }
 
-void broadcast(Planner& plan) {
-  takes_rails(plan, kBroadcastRails) ? broadcast_by_rails(plan) : broadcast_by_leaders(plan);
-}
+void broadcast(Planner& plan) { takes_rails(plan) ? broadcast_by_rails(plan) : broadcast_by_leaders(plan); }
 
 }  // namespace altorch::hierarchical

@@ -174,7 +174,7 @@ std::vector<Case> cases(const Ranks& nodes, std::int64_t count) {
   return all;
 }
 
-constexpr std::int64_t kWhole = 1 << 30, kRails = (64 << 10) / 8, kBroadcastRails = (256 << 10) / 8;
+constexpr std::int64_t kWhole = 1 << 30, kRails = (64 << 10) / 8;
 
 TEST(Plan, IsRightOnEveryLayout) {
   for (int size = 3; size <= 6; ++size) {
@@ -200,13 +200,10 @@ TEST(Plan, IsRightOnRandomLayouts) {
     const std::vector<Ranks> all = layouts(4 + turn % 4);
     const Ranks& nodes = all[random() % all.size()];
     if (!Layout(nodes, 0).pays()) continue;
-    for (const std::int64_t count : {kRails + 13, kBroadcastRails + 13}) {
-      for (const Case& each : cases(nodes, count)) {
-        if (count > kBroadcastRails && (each.kind != OpKind::kBroadcast || turn % 5 != 0)) continue;
-        SCOPED_TRACE(std::string(name_of(each.kind)) + " on nodes " + testing::PrintToString(nodes));
-        expect_right(nodes, each, kWhole);
-        if (testing::Test::HasFailure()) return;
-      }
+    for (const Case& each : cases(nodes, kRails + 13)) {
+      SCOPED_TRACE(std::string(name_of(each.kind)) + " on nodes " + testing::PrintToString(nodes));
+      expect_right(nodes, each, kWhole);
+      if (testing::Test::HasFailure()) return;
     }
   }
 }
@@ -214,7 +211,7 @@ TEST(Plan, IsRightOnRandomLayouts) {
 // A vector of the user's may be in memory that cannot be written to.
 TEST(Plan, WritesNothingToTheVectorOfARoot) {
   const Ranks nodes = {0, 0, 0, 1, 1, 2, 2};
-  for (const std::int64_t count : {kRails, kBroadcastRails}) {
+  for (const std::int64_t count : {kRails - 1, kRails}) {
     for (int root = 0; root < static_cast<int>(nodes.size()); ++root) {
       const Call call{.kind = OpKind::kBroadcast, .dtype = DType::kInt64, .root = root, .count = count};
       for (const Stage& stage : outline(call, Layout(nodes, root))) {
