@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from tests.python.virtual_nodes import virtual_nodes
 
-# What must cross the link of a node in one direction at least, on two nodes with as many ranks each: the share of the
-# bytes of a rank's larger buffer.
+# What must cross the link of a node in one direction at least, on two nodes with as many ranks
+# each: the share of the bytes of a rank's larger buffer.
 _CROSSES = {"all_reduce": 1.0, "broadcast": 1.0, "all_gather": 0.5, "reduce_scatter": 0.5, "barrier": 0.0}
 
 
