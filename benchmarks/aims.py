@@ -25,8 +25,8 @@ def judge(files: Sequence[Path], as_markdown: bool = False) -> bool:
     # Ranks that share a GPU, and GPUs of several nodes, are measured without an aim.
     found = [row for row in measured if row["ranks"] <= row.get("gpus", row["ranks"]) and place(row) in AIMS]
     reached = True
-    for device, ranks in sorted({(place(row), row["ranks"]) for row in found}):
-        here = [row for row in found if (place(row), row["ranks"]) == (device, ranks)]
+    for device, link, ranks in sorted(set(map(setting, found))):
+        here = [row for row in found if setting(row) == (device, link, ranks)]
         results = aims.judge(AIMS[device], here, ranks)
         reached &= all(result.reached is not False for result in results)
         if as_markdown:
@@ -46,10 +46,16 @@ def place(row: Row) -> str:
     return f"{row['device']} on nodes" if "nodes" in row else str(row["device"])
 
 
+def setting(row: Row) -> tuple[str, float, int]:
+    """Rows of one setting are judged together: where, over which link [Gbit/s; 0: no limit], how many ranks."""
+    return place(row), row.get("link_gbit", 0.0), row["ranks"]
+
+
 def title(here: list[Row]) -> str:
     commits = ", ".join(sorted({row.get("commit", "unknown") for row in here}))
     row = here[0]
-    carrier = f"NCCL {row['nccl']}" if "nccl" in row else row.get("mpi") or f"MPICH {row['mpich']}"
+    mpi = row["mpi"] or "no MPI" if "mpi" in row else f"MPICH {row['mpich']}"
+    carrier = f"NCCL {row['nccl']}" if "nccl" in row else mpi
     nodes = f" on {row['nodes']} nodes" if "nodes" in row else ""
     nodes += f", {row['link_gbit']:g} Gbit/s each" if "link_gbit" in row else ""
     where = f"{row['ranks']} ranks{nodes}, {row['machine']}"

@@ -15,13 +15,15 @@ With --link each node has a link of its own, of so many Gbit/s in each direction
 
 from __future__ import annotations
 
+import sys
+
 from rich.status import Status
 
 from altorch.bench import rows, table
 from altorch.bench.rows import Row
 from altorch.cli._output import console
 from benchmarks import report
-from benchmarks.link import floor_us, places
+from benchmarks.link import floor_us, linked_nodes
 from benchmarks.ranks import run_ranks
 
 NODES = 2
@@ -50,7 +52,7 @@ def main() -> None:
         key: getattr(arguments, key) for key in ("contenders", "operations", "dtypes", "sizes", "seconds")
     }
     for ranks in arguments.ranks:
-        with console().status("") as status, places(NODES, arguments.link) as nodes:
+        with console().status("") as status, linked_nodes(NODES, arguments.link) as nodes:
 
             def show(row: Row, status: Status = status, ranks: int = ranks) -> None:
                 status.update(f"{ranks} ranks: {row.get('operation')} {row.get('dtype')} {row.get('bytes')}")
@@ -61,9 +63,13 @@ def main() -> None:
                 config,
                 deadline=arguments.deadline,
                 on_row=show,
-                places=nodes,
+                nodes=nodes,
             )
         about = {"mpi": found[-1]["mpi"]}
+        if not about["mpi"].startswith("MPICH "):
+            sys.exit(
+                f"cpu_nodes: {about['mpi'] or 'no MPI'} does not let nodes be cut out of a machine; MPICH does"
+            )
         measured = [about | _row(row, arguments.link) for row in found if "operation" in row]
         table.show(run, measured, found[-1]["skipped"])
         rows.append(arguments.json, measured)

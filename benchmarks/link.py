@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A network of known bandwidth between the nodes of a benchmark: network namespaces, with cables that tc limits.
 
-Through the loopback interface every rank has a core of its own as its network, so messages between all ranks cost no
-more than those of one rank for each node. On a real cluster the ranks of a node share its link.
+The loopback interface is not shared: the messages of a rank cost the time of its own core only. On a real cluster the
+ranks of a node share its link.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CROSSES = {"all_reduce": 1.0, "broadcast": 1.0, "all_gather": 0.5, "reduce_scat
 
 
 @dataclass(frozen=True)
-class Place:
+class Node:
     """Where the ranks of a node run: put before a command, `prefix` runs it there."""
 
     address: str = "127.0.0.1"
@@ -28,16 +28,16 @@ class Place:
 
 
 @contextlib.contextmanager
-def places(nodes: int, gbit: float) -> Iterator[list[Place]]:
+def linked_nodes(count: int, gbit: float) -> Iterator[list[Node]]:
     """Nodes that may send and receive `gbit` Gbit/s each; 0: they share the loopback interface. Needs root."""
     if not gbit:
-        yield [Place()] * nodes
+        yield [Node()] * count
         return
-    with virtual_nodes(nodes) as found:
+    with virtual_nodes(count) as found:
         for node in found:
             node.limit(f"{gbit:g}gbit")
         yield [
-            Place(
+            Node(
                 node.address,
                 ("ip", "netns", "exec", node.name),
                 {"GLOO_SOCKET_IFNAME": node.cable, "FI_TCP_IFACE": node.cable},

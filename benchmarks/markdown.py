@@ -74,7 +74,7 @@ def on_nodes(rows: list[Row]) -> Iterator[str]:
         )
     yield from _times_as_fast("al:hierarchical", [("nccl", "sync"), ("nccl", "graph")], gpus)
     # Where each rank is alone on its node, CPU tensors go by the same MPI; types do not matter.
-    alone = [row for row in cpu + gpus if row["ranks"] == row["nodes"]]
+    alone = [row for row in cpu + gpus if row["ranks"] == row["nodes"] and not row.get("link_gbit")]
     over_mpi = [
         row | {"contender": "MPI"} for row in alone if (row["contender"], row["device"]) == ("al", "cpu")
     ]

@@ -30,7 +30,7 @@ from altorch.bench.figures import slowest_median
 from altorch.bench.rows import Row
 from altorch.cli._output import console, print_table, short_number
 from benchmarks import report
-from benchmarks.link import Place
+from benchmarks.link import Node
 from benchmarks.ranks import Emit, run_ranks
 
 CONTENDERS = ("objects", "al", "gloo")
@@ -265,20 +265,18 @@ def _measure(arguments: argparse.Namespace, ranks: int) -> list[Row]:
                 for contender in CONTENDERS:
                     config = {"operation": operation, "object": name, "contender": contender}
                     measured += run_ranks(
-                        "benchmarks.objects:memory_work", ranks, config, places=[Place()] * arguments.nodes
+                        "benchmarks.objects:memory_work", ranks, config, nodes=[Node()] * arguments.nodes
                     )
         return measured
     if arguments.checkpoint:
         for control, ours in (("al", True), ("al", False), ("gloo", False)):
             config = {"control": control, "objects": ours, "tensors": arguments.tensors, "rounds": 3}
             measured += run_ranks(
-                "benchmarks.objects:checkpoint_work", ranks, config, places=[Place()] * arguments.nodes
+                "benchmarks.objects:checkpoint_work", ranks, config, nodes=[Node()] * arguments.nodes
             )
         return measured
     config = {name: getattr(arguments, name) for name in ("objects", "rounds", "calls")}
-    return run_ranks(
-        "benchmarks.objects:work", ranks, config, places=[Place()] * arguments.nodes, deadline=900
-    )
+    return run_ranks("benchmarks.objects:work", ranks, config, nodes=[Node()] * arguments.nodes, deadline=900)
 
 
 if __name__ == "__main__":

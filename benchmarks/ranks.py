@@ -24,7 +24,7 @@ from typing import Any
 from torch.distributed import TCPStore
 
 from altorch.bench.rows import Row
-from benchmarks.link import Place
+from benchmarks.link import Node
 from tests.ranks.launch import clean_environment, free_port, kill_session, rank_environment, spawn
 
 Emit = Callable[[Row], None]
@@ -42,12 +42,12 @@ def run_ranks(
     *,
     deadline: float = 280.0,
     on_row: Emit | None = None,
-    places: Sequence[Place] = (Place(),),
+    nodes: Sequence[Node] = (Node(),),
     hosts_store: bool = False,
 ) -> list[Row]:
     """Runs ``function`` ("module:name") in ``ranks`` processes and returns the rows in order of arrival.
 
-    ``places``: the nodes, which get as many ranks each, one after another. ``hosts_store``: this process serves the
+    ``nodes``: they get as many ranks each, one after another. ``hosts_store``: this process serves the
     store, as torchrun's agent does. Otherwise rank 0 serves it, and a rank that asks sooner tries again after 0.5 to
     1 s.
     """
@@ -60,12 +60,13 @@ def run_ranks(
         agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"} if store else {}
         try:
             for rank in range(ranks):
-                node = rank * len(places) // ranks
-                own = rank_environment(rank, ranks, places[0].address, port) | places[node].env
+                number = rank * len(nodes) // ranks
+                node = nodes[number]
+                own = rank_environment(rank, ranks, nodes[0].address, port) | node.env
                 env = _environment(config, folder) | own | agent
-                if len(places) > 1:
-                    env |= node_environment(node, len(places))
-                command = [*places[node].prefix, sys.executable, "-m", "benchmarks.ranks", function]
+                if len(nodes) > 1:
+                    env |= node_environment(number, len(nodes))
+                command = [*node.prefix, sys.executable, "-m", "benchmarks.ranks", function]
                 processes.append(spawn(command, env, _log(folder, rank), stdout=subprocess.PIPE))
                 reader = threading.Thread(target=_read_rows, args=(processes[-1], rows, on_row), daemon=True)
                 reader.start()

@@ -28,7 +28,7 @@ from altorch.cli._output import console, human_bytes, print_table
 from altorch.cli._simulate_record import OF_BLOCKS
 from altorch.cli._units import short_time
 from benchmarks import report
-from benchmarks.link import Place
+from benchmarks.link import Node
 from benchmarks.ranks import Emit, run_ranks
 
 OPERATIONS = "all_reduce,all_gather,all_to_all"
@@ -46,7 +46,7 @@ def measured(
         "sizes": list(sizes),
         "seconds": seconds,
     }
-    found = run_ranks("benchmarks.cpu_collectives:work", ranks, config, places=[Place()] * nodes)
+    found = run_ranks("benchmarks.cpu_collectives:work", ranks, config, nodes=[Node()] * nodes)
     return [{"benchmark": "simulated", "nodes": nodes} | row for row in found if row.get("contender") == "al"]
 
 
@@ -80,7 +80,7 @@ def exchange(config: Row, emit: Emit) -> None:
 def line_of(ranks: int, nodes: int, apart: int, pairs: int, call: float) -> tuple[float, float]:
     """Latency, and seconds of a byte of one pair: least squares of relative errors. `call`: torch's, of a message."""
     config = {"apart": apart, "pairs": pairs, "sizes": [1 << step for step in range(10, 25, 2)]}
-    found = run_ranks("benchmarks.simulated_collectives:exchange", ranks, config, places=[Place()] * nodes)
+    found = run_ranks("benchmarks.simulated_collectives:exchange", ranks, config, nodes=[Node()] * nodes)
     points = [(row["bytes"], max(row["seconds"] - 2 * call, row["seconds"] / 4)) for row in found]
     return min(
         ((alpha, beta) for alpha in _around(points[0][1]) for beta in _around(points[-1][1] / points[-1][0])),

@@ -61,7 +61,8 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // All in one kernel, which prepare_copies() loads.
+  // Enqueues all copies of the job as one kernel. prepare_copies() loads it: call that before a
+  // graph is captured.
   virtual void copy_blocks(const BlockCopies& job, Stream stream) = 0;
 
   // Loads the kernels of reduce(), reduce_ll(), reduce_two_shot(), reduce_one_shot(),

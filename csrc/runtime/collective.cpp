@@ -32,7 +32,7 @@ std::vector<NativeCollectives*> all_of(NativeCollectives* hierarchical, Links& l
   return all;
 }
 
-// See World.
+// World::node_count; 0: unknown.
 int node_count_of(Links& links, std::span<NativeCollectives* const> all) {
   if (const Node* node = links.node()) return std::ranges::max(node->node_of_rank) + 1;
   const bool one = links.channel().size() == 1 ||

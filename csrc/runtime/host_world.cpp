@@ -24,7 +24,9 @@ World host_world(int ranks, int nodes) {
     world.native.push_back(
         {ShmCollectives::kName, ShmCollectives::has, /*finishes_reductions=*/true, /*takes_staged=*/false});
   }
-  if (const auto layout = layout_on_nodes(ranks, nodes, 0); layout.pays() && ShmCollectives::are_wanted()) {
+  const bool can_share =
+      (ranks + nodes - 1) / nodes <= shm::Segment::kMostRanks && ShmCollectives::are_wanted();
+  if (const auto layout = layout_on_nodes(ranks, nodes, 0); layout.pays() && can_share) {
     world.node_count = nodes;
     const auto has = [layout](const Call& asked) { return hierarchical::has_plan(asked, layout); };
     world.native.push_back({HierarchicalCollectives::kName, has, /*finishes_reductions=*/false,

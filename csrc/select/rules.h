@@ -57,7 +57,7 @@ class Rules {
     std::string_view gpu_route;      // empty: the rule is for host memory alone
     std::string_view protocol = {};  // of `native`, or of `gpu_route`; empty: the route chooses
     int ranks = 0;                   // of the group; 0: any number
-    int nodes = 0;                   // that these are on; 0: any number
+    int nodes = 0;                   // that the group is on; 0: any number
     bool tuned = false;              // from set_tuned_rules()
 
     bool is_for_host() const { return algorithm || !native.empty(); }

@@ -35,7 +35,8 @@ std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
 // `what`: "ranks" or "nodes".
 int parse_number_of(const std::string& what, const std::string& rule, const std::string& text) {
   const auto number = to_number<int>(text);
-  if (!number || *number < 1) refuse_rule(rule, "'" + text + "' is no number of " + what);
+  if (!number || *number < 1)
+    refuse_rule(rule, "'" + text + "' is no number of " + what + ", an integer from 1 on");
   return *number;
 }
 
@@ -44,6 +45,7 @@ void parse_group(const std::string& rule, const std::string& text, Rules::Rule& 
   const auto slash = text.find('/');
   parsed.ranks = parse_number_of("ranks", rule, text.substr(0, slash));
   if (slash != std::string::npos) parsed.nodes = parse_number_of("nodes", rule, text.substr(slash + 1));
+  if (parsed.nodes > parsed.ranks) refuse_rule(rule, "there are more nodes than ranks");
 }
 
 std::string gpu_route_names() {

@@ -42,8 +42,8 @@ struct NativeRow {
 
 struct World {
   int ranks = 1;
-  // How many nodes the ranks are on. 0: unknown, for calls on host memory among ranks that share
-  // none. A rule for a number of nodes then does not apply.
+  // How many nodes the ranks are on. 0: unknown; calls on host memory know it only if some ranks
+  // share memory. A rule for a number of nodes then does not apply.
   int node_count = 1;
   // The native collectives for calls on host memory.
   std::vector<NativeRow> native = {};

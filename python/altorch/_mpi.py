@@ -116,7 +116,7 @@ def _summary(rows: list[Library], asked: str) -> str:
 
 def _candidates() -> Iterator[Library]:
     """In order of preference."""
-    yield from _loaded_in_this_process()
+    yield from loaded()
     launcher = _launcher.detect()
     if launcher.starts_mpi or launcher.store:
         found = False
@@ -152,8 +152,8 @@ def _chosen_by_user(asked: str) -> Iterator[Library]:
     yield Library(target, family_of(target), "named by ALTORCH_MPI")
 
 
-def _loaded_in_this_process() -> Iterator[Library]:
-    """Another library would be a second MPI in one process."""
+def loaded() -> Iterator[Library]:
+    """Those in this process. Another library would be a second MPI in one process."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -224,7 +224,9 @@ def _of_wheel(distribution: str, family: str) -> Iterator[Library]:
             yield Library(path, family, package)
     if not is_complete:
         yield Library(
-            None, "", f"{package} is here without its libraries; `pip install --target` leaves them out"
+            None,
+            "",
+            f"{package} is here without its libraries (`pip install --target` leaves them out); install it again",
         )
 
 

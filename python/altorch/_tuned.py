@@ -114,6 +114,8 @@ def _cost(number: int, row: Any) -> Any:
     where = f"costs, row {number}"
     operation, device = _name(row, "operation", where), _device(row, where)
     ranks = _number(row, "ranks", where, below=1 << 31)
+    if nodes_of(row) != 1:
+        raise ValueError(f"{where}: times are of ranks on one node")
     points = []
     for point in row["us"]:
         if not isinstance(point, list) or len(point) != 2 or isinstance(point[1], bool):
@@ -156,7 +158,7 @@ def _nodes(rule: dict[str, Any], where: str) -> int:
 
 
 def nodes_of(row: dict[str, Any]) -> Any:
-    """Of a rule or a row of costs: how many nodes its ranks are on."""
+    """The number of nodes of a rule or a row of costs; 1 where it names none."""
     return row.get("nodes", 1)
 
 

@@ -48,7 +48,8 @@ LISTED_COMMANDS = {
     "for eight seconds; test_report.py runs one of two",
     r"(for n in 1 2 4; do )?(\w+=\S+ )?torchrun .* examples/exact_digits\.py.*": "test_examples.py runs it",
     r"(torchrun|mpiexec) .* examples/(language|mpi4py|weights)\w+\.py.*": "test_examples.py runs them at a small size",
-    r"(\w+=\S+ )?srun .*": "needs several nodes, and Slurm; test_tune_nodes.py stands for it",
+    r"(\w+=\S+ )?srun .*": "needs several nodes and Slurm; test_tune_nodes.py "
+    "tests the file that it writes, with made-up times",
     r"altorch tune .*": "two minutes; test_tune.py runs it with a smaller budget",
     r"((VLLM|SGLANG|ALTORCH)_\w+=\S* )*(python -m (vllm|sglang)|torchrun .*/vllm_altorch).*": "needs vLLM or "
     "SGLang, and a model",

@@ -52,6 +52,9 @@ using Reserve = std::function<void*(std::int64_t elements)>;
 // Whether such a call on host memory goes by stages. The functions below are for these calls, and
 // for the all_to_all above.
 bool has_plan(const Call& call, const Layout& layout);
+// Whether a plan takes all rails for such a part of a vector. A broadcast then begins on the root's
+// node; else among the leaders, of which one is the root.
+bool vector_takes_rails(std::int64_t count, DType dtype, const Layout& layout);
 // A plan, of one part, reserves at most three times the `bytes` of longest_part(), or this.
 inline constexpr std::int64_t kAtOnce = 32 << 20;
 // The most elements of a part that takes about `bytes` of memory: at least 1, and perhaps more than

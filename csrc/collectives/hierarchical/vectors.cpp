@@ -72,8 +72,7 @@ void reduce_by_leaders(Planner& plan) {
 }
 
 bool takes_rails(const Planner& plan) {
-  return plan.layout.rails() > 1 &&
-         plan.part.count * static_cast<std::int64_t>(size_of(plan.call.dtype)) >= kRails;
+  return vector_takes_rails(plan.part.count, plan.call.dtype, plan.layout);
 }
 
 void broadcast_by_leaders(Planner& plan) {
@@ -103,6 +102,10 @@ void broadcast_by_rails(Planner& plan) {
 }
 
 }  // namespace
+
+bool vector_takes_rails(std::int64_t count, DType dtype, const Layout& layout) {
+  return layout.rails() > 1 && count * static_cast<std::int64_t>(size_of(dtype)) >= kRails;
+}
 
 void barrier(Planner& plan) {
   const Call nothing = plan.sub(OpKind::kBarrier, 0, nullptr, nullptr);

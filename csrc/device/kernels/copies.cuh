@@ -5,7 +5,7 @@
 
 namespace altorch::kernels {
 
-// By all threads of a block. A piece begins where its copy is aligned as at its beginning.
+// By all threads of a block. Pieces are multiples of 16 bytes, so each is aligned as its copy is.
 AL_DEVICE void copy_piece(const BlockCopies& job, int copy, int piece, int pieces) {
   constexpr i64 kUnit = 16;
   const auto& block = job.copies[copy];
@@ -17,7 +17,7 @@ AL_DEVICE void copy_piece(const BlockCopies& job, int copy, int piece, int piece
 }
 
 #ifdef __CUDACC__
-// A column of thread blocks for each copy, and as many rows as pieces.
+// blockIdx.x is the copy, blockIdx.y the piece.
 AL_DEVICE void run_copy_blocks(const BlockCopies& job) {
   AL_LAUNCH_DEPENDENTS();
   copy_piece(job, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(gridDim.y));

@@ -244,8 +244,8 @@ struct PoisonJob {
   const unsigned* released = nullptr;
 };
 
-// Copies between blocks of this rank's device memory, of which none overlaps another: see
-// kernels/copies.cuh.
+// Copies within this rank's device memory: see kernels/copies.cuh. No destination overlaps another
+// destination or a source.
 struct BlockCopies {
   static constexpr int kMost = 64;
   struct Copy {

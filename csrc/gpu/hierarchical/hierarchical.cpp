@@ -84,7 +84,8 @@ void HierarchicalRoute::enqueue(const Operation& operation, Stream stream) {
   }
   Operation planned = operation;
   if (is_beyond_rails(operation)) {
-    send_to_rail(operation, stream);
+    if (!hierarchical::vector_takes_rails(operation.count, operation.dtype, layout_))
+      send_to_rail(operation, stream);
     planned.root = layout_.ranks_of(layout_.node_of(operation.root)).front();
   }
   const std::int64_t length = longest_block(operation);
@@ -118,7 +119,7 @@ void HierarchicalRoute::send_to_rail(const Operation& broadcast, Stream stream) 
 }
 
 void HierarchicalRoute::enqueue(const Stage& stage, const Operation& whole, Stream stream) {
-  move(stage.moves, size_of(whole.dtype), stream);
+  enqueue_copies(stage.moves, size_of(whole.dtype), stream);
   if (stage.is_own()) return;
   Operation part = whole;
   static_cast<Call&>(part) = stage.call;
@@ -127,11 +128,12 @@ void HierarchicalRoute::enqueue(const Stage& stage, const Operation& whole, Stre
   stage.is_on_node() ? enqueue_on_node(part, whole, stream) : enqueue_on_rail(stage, part, stream);
 }
 
-void HierarchicalRoute::move(const std::vector<Move>& moves, std::size_t bytes, Stream stream) {
+void HierarchicalRoute::enqueue_copies(const std::vector<Move>& moves, std::size_t element_bytes,
+                                       Stream stream) {
   BlockCopies job;
   for (const Move& move : moves) {
     if (move.count == 0) continue;
-    job.copies[job.number++] = {move.from, move.to, move.count * static_cast<std::int64_t>(bytes)};
+    job.copies[job.number++] = {move.from, move.to, move.count * static_cast<std::int64_t>(element_bytes)};
     if (job.number < BlockCopies::kMost) continue;
     device_->copy_blocks(job, stream);
     job.number = 0;

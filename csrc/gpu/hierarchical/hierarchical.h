@@ -55,11 +55,10 @@ class HierarchicalRoute : public GpuRoute {
  private:
   void enqueue(const Operation& operation, Stream stream);
   void enqueue(const hierarchical::Stage& stage, const Operation& whole, Stream stream);
-  // `bytes`: of an element.
-  void move(const std::vector<hierarchical::Move>& moves, std::size_t bytes, Stream stream);
+  void enqueue_copies(const std::vector<hierarchical::Move>& moves, std::size_t element_bytes, Stream stream);
   void enqueue_on_node(Operation part, const Operation& whole, Stream stream);
   void enqueue_on_rail(const hierarchical::Stage& stage, const Operation& part, Stream stream);
-  // Sends the vector of a root that is on no rail to the first rank of its node, which is on one.
+  // Sends the vector of a root that is on no rail to the first rank of its node, which leads it.
   void send_to_rail(const Operation& broadcast, Stream stream);
   bool is_beyond_rails(const Operation& operation) const;
 

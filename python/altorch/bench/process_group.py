@@ -26,7 +26,7 @@ def join(device: str, control: str = "al") -> torch.device:
 
 
 def gpu_identity(device: torch.device) -> str:
-    """The same for ranks that share it, as altorch and NCCL see it; empty: a CPU."""
+    """The GPU as altorch and NCCL tell GPUs apart: its UUID, and NCCL_HOSTID if that is set. Empty: a CPU."""
     if device.type != "cuda":
         return ""
     host = os.environ.get("NCCL_HOSTID")  # NCCL takes a GPU of two such hosts as two GPUs

@@ -52,22 +52,18 @@ def version_of(package: str) -> str | None:
 
 
 def mpi_in_use() -> str:
-    """What the MPI library that this process has loaded calls itself; empty: there is none."""
-    try:
-        mapped = {
-            line.split(maxsplit=5)[5]
-            for line in Path("/proc/self/maps").read_text().splitlines()
-            if "/libmpi" in line
-        }
-    except OSError:
-        return ""
-    for path in sorted(mapped):
-        library = ctypes.CDLL(path)  # which is there already
-        if hasattr(library, "MPI_Get_library_version"):
-            text, length = ctypes.create_string_buffer(1 << 13), ctypes.c_int()
+    """What the MPI library that this process has loaded calls itself; empty: there is none, or it cannot be asked."""
+    from altorch import _mpi
+
+    for row in _mpi.loaded():
+        text, length = ctypes.create_string_buffer(1 << 13), ctypes.c_int()  # MPI_MAX_LIBRARY_VERSION_STRING
+        try:
+            library = ctypes.CDLL(str(row.path), mode=os.RTLD_NOW | os.RTLD_NOLOAD)
             library.MPI_Get_library_version(text, ctypes.byref(length))
-            first = re.split(r"\n|, package", text.value.decode(errors="replace"))[0]
-            return re.sub(r"\s*[Vv]ersion:\s*", " ", first)
+        except (OSError, AttributeError):
+            continue
+        first = re.split(r"\n|, package", text.value.decode(errors="replace"))[0]
+        return " ".join(re.sub(r"version\s*:", " ", first, flags=re.IGNORECASE).split())
     return ""
 
 

@@ -51,11 +51,14 @@ class Sweep:
         skipped = {
             name: why for name in self.contenders if (why := contenders.unsupported_reason(name, device))
         }
-        groups = {
-            name: contenders.make(name, device, self.operations)
-            for name in self.contenders
-            if name not in skipped
-        }
+        groups = {}
+        for name in self.contenders:
+            if name in skipped:
+                continue
+            try:
+                groups[name] = contenders.make(name, device, self.operations)
+            except NotImplementedError as error:  # on every rank
+                skipped[name] = str(error).partition("\n")[0]
         modes = self.modes
         alone = contenders.unsupported_reason("nccl", device)
         if "graph" in modes and alone and "CUDA_MPS_PIPE_DIRECTORY" not in os.environ:

@@ -21,15 +21,19 @@ _NOT_TRIED = ("norm", "pairs", "messages")
 
 
 def choices(
-    device: str, operation: str, shared_gpus: bool = False, nodes: int = 1, alone: bool = False
+    device: str, operation: str, shared_gpus: bool = False, nodes: int = 1, one_rank_per_node: bool = False
 ) -> list[str]:
-    """The values of ALTORCH_ROUTE that are measured beside the default. `alone`: each rank on a node of its own."""
+    """The values of ALTORCH_ROUTE that are measured beside the default."""
     from altorch._extension import extension
 
     if device == "cpu":
         return [f"shm/{name}" for name in extension().shm_protocols(operation)]
     if nodes > 1:
-        return [*([] if shared_gpus else ["nccl"]), *([] if alone else ["hierarchical"]), "host_relay"]
+        return [
+            *([] if shared_gpus else ["nccl"]),
+            *([] if one_rank_per_node else ["hierarchical"]),
+            "host_relay",
+        ]
     if shared_gpus:
         return ["host_staged", "host_relay"]
     routes = extension().gpu_protocols()

@@ -22,8 +22,10 @@ class Group(NamedTuple):
     def choices(self, operation: str) -> list[str]:
         from altorch.bench import tuning
 
-        alone = self.nodes == self.ranks
-        return tuning.choices(self.device, operation, self.shared_gpus, self.nodes, alone)
+        one_each = self.nodes == self.ranks
+        return tuning.choices(
+            self.device, operation, self.shared_gpus, self.nodes, one_rank_per_node=one_each
+        )
 
 
 def find(device: torch.device) -> Group:

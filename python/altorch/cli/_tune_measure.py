@@ -39,7 +39,8 @@ def measure(arguments: argparse.Namespace) -> int:
         process_group.leave()
         if first:
             print(
-                "altorch tune: the ranks are on several nodes; what it tries for CPU tensors is for one",
+                f"altorch tune: the ranks are on {group.nodes} nodes, and CPU tensors are measured only among "
+                "ranks of one; start it on one node, or with --device cuda",
                 file=sys.stderr,
             )
         return 2
@@ -76,7 +77,7 @@ def measure(arguments: argparse.Namespace) -> int:
         faster = tuning.faster(passes)
         rules = tuning.rules_of(faster, measured_sizes, group.ranks, group.device, group.nodes)
         run = rows.where("altorch", arguments.device) | {"device": arguments.device}
-        # Costs are of groups on one node: of several, a time estimate adds up stages.
+        # Only groups on one node have costs: for several nodes a time estimate adds up stages.
         costs = tuning.costs_of(passes, faster, group.ranks, group.device) if group.nodes == 1 else []
         document = tuning.document(rules, run, costs)
         status = _write(arguments, document, list(plans), group)

@@ -10,8 +10,9 @@
     srun -N 2 --ntasks-per-node 8 altorch tune --device cuda      for groups of 16 ranks on two nodes
 
 A choice must be 5 % faster than the default in every pass, else the default stays. What --out says of other numbers
-of ranks or nodes, or of the other device, is kept. ALTORCH_ROUTE comes before the file. Of CPU tensors the ranks are on
-one node. For the other operations `altorch bench --against al:...` compares, and ALTORCH_ROUTE says what to take.
+of ranks or nodes, or of the other device, is kept. ALTORCH_ROUTE comes before the file. CPU tensors are measured only
+among ranks of one node. For the other operations `altorch bench --against al:...` compares, and ALTORCH_ROUTE says
+what to take.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _problem(arguments: argparse.Namespace) -> str:
+    from altorch import _launcher
+
     known = OPERATIONS[arguments.device]
     for name in arguments.operations:
         if name not in known:
@@ -104,8 +107,10 @@ def _problem(arguments: argparse.Namespace) -> str:
         return "--sizes names none, --passes is not 1 to 100, or --budget is no time up to a day"
     if arguments.ranks is not None and arguments.ranks < 2:
         return "--ranks must be at least 2: a rank alone has no choice"
-    if not arguments.out.resolve().parent.is_dir() or (
-        arguments.out.exists() and not arguments.out.is_file()
+    writes = not _launcher.detect().rank  # rank 0, or a process that no launcher has started
+    if writes and (
+        not arguments.out.resolve().parent.is_dir()
+        or (arguments.out.exists() and not arguments.out.is_file())
     ):
         return f"--out: {arguments.out} cannot be written: no such folder, or it is no file"
     if os.environ.get("ALTORCH_ROUTE"):

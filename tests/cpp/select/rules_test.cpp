@@ -191,6 +191,7 @@ TEST(Route, RefusesSettingsThatNameNothing) {
                            "all_reduce@=ring",
                            "all_reduce@two=ring",
                            "all_reduce@16/0=ring",
+                           "all_reduce@16/17=ring",
                            "all_reduce@16/=ring",
                            "all_reduce@16/x=ring",
                            "all_reduce@16/2/1=ring",

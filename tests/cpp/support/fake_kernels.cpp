@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kernels, run by the fake device: the very source that NVRTC compiles, in blocks of a few
 // threads.
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -321,6 +323,19 @@ void FakeDevice::change_chunks(const QuantizedChunks& job, DType dtype, Stream s
 }
 
 void FakeDevice::copy_blocks(const BlockCopies& job, Stream stream) {
+  // A GPU makes all copies at once.
+  for (int copy = 0; copy < job.number; ++copy) {
+    for (int other = 0; other < job.number; ++other) {
+      const auto apart = [&, begin = job.copies[copy].to](const void* place) {
+        const auto* const one = static_cast<const char*>(begin);
+        const auto* const two = static_cast<const char*>(place);
+        return one + job.copies[copy].bytes <= two || two + job.copies[other].bytes <= one;
+      };
+      EXPECT_TRUE(apart(job.copies[other].from))
+          << "copy " << copy << " writes what copy " << other << " reads";
+      EXPECT_TRUE(copy == other || apart(job.copies[other].to)) << "copies " << copy << " and " << other;
+    }
+  }
   launch(
       [job] {
         constexpr int kPieces = 3;

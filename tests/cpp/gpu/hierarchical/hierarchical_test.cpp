@@ -112,20 +112,22 @@ TEST(Hierarchical, AMeanIsScaledBeforeItIsSummed) {
   });
 }
 
-// From every root, also one that is beyond the rails.
-TEST(Hierarchical, ALongBroadcastGoesAlongAllRails) {
+// From every root, also one that is beyond the rails; by leaders, and from 64 KiB on along rails.
+TEST(Hierarchical, BroadcastsFromEveryRoot) {
   const RouteSetting setting("cuda=hierarchical");
-  constexpr std::int64_t kCount = (2 << 20) / 4 + 5;
+  constexpr std::int64_t kRails = (64 << 10) / 4;
   for (const auto& nodes : {kTwoAndTwo, std::vector<int>{0, 1, 0, 1, 0}}) {
     for (const bool has_nccl : {true, false}) {
       GpuWorld world(on_nodes(nodes, has_nccl));
       world.run([&](GpuRank& me) {
-        for (int root = 0; root < me.size; ++root) {
-          auto x = numbers(kCount, me.rank);
-          EXPECT_EQ(me.call(operation_of(OpKind::kBroadcast, nullptr, x.data(), kCount, root)),
-                    "hierarchical");
-          me.finish();
-          EXPECT_EQ(x, numbers(kCount, root));
+        for (const std::int64_t count : {kRails - 1, kRails + 5}) {
+          for (int root = 0; root < me.size; ++root) {
+            auto x = numbers(count, me.rank);
+            EXPECT_EQ(me.call(operation_of(OpKind::kBroadcast, nullptr, x.data(), count, root)),
+                      "hierarchical");
+            me.finish();
+            EXPECT_EQ(x, numbers(count, root));
+          }
         }
       });
     }
