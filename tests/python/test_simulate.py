@@ -213,7 +213,7 @@ def record_file(folder: Path, rank: int, steps: int = 12) -> Path:
 def test_a_record_tells_the_step_of_more_ranks(simulate, rows_of, tmp_path):
     files = [str(record_file(tmp_path, rank)) for rank in range(2)]
     _, printed, _ = simulate(
-        *("--json", "--record", *files, "--ranks", "2,4,4096", "--per-node", "2", "--beta", "1GB/s")
+        *("--json", "--record", *files, "--ranks", "2,4,4096", "--per-node", "2", "--beta", "0.5GB/s")
     )
     found = json.loads(printed)
     assert found["recorded"]["ranks"] == 2
