@@ -179,6 +179,12 @@ std::optional<Liveness::Death> LivenessMonitor::check(std::span<const int> ranks
   return std::nullopt;
 }
 
+std::string LivenessMonitor::lost() const {
+  const std::lock_guard lock(mutex_);
+  const auto& [rank, evidence] = *deaths_.begin();
+  return "global rank " + std::to_string(rank) + " was lost (" + evidence + ")";
+}
+
 bool LivenessMonitor::is_dead(int rank) const {
   const std::lock_guard lock(mutex_);
   return deaths_.contains(rank);
@@ -204,7 +210,12 @@ void LivenessMonitor::run() {
     const std::size_t all_links = entries.size() - own;
     entries.push_back({events_.socket(), POLLIN, 0});  // poll() passes over a negative one
     // Only this thread changes looks_done_.
-    const int timeout_ms = asked > looks_done_ ? 0 : links_.poll_timeout_ms();
+    int timeout_ms = asked > looks_done_ ? 0 : links_.poll_timeout_ms();
+    if (has_deaths()) {
+      const auto longest = static_cast<int>(StuckCalls::kBetweenLooks.count());
+      if (timeout_ms < 0 || timeout_ms > longest) timeout_ms = longest;
+      if (stuck_calls_.look()) end_stuck_process(settings_.rank, lost());
+    }
     if (poll(entries.data(), entries.size(), timeout_ms) < 0) continue;
     if (stopping_) break;
     noticed_ = std::chrono::steady_clock::now();

@@ -16,6 +16,7 @@
 #include "health/liveness.h"
 #include "health/node_events.h"
 #include "health/node_links.h"
+#include "health/stuck_calls.h"
 
 namespace altorch {
 
@@ -50,6 +51,7 @@ class LivenessMonitor {
   void watch_neighbours();
   void wake();
   std::string has_ended(int rank) const;  // evidence
+  std::string lost() const;               // a clause that names a lost rank; there is one
   void mark(int rank, const std::string& evidence);
   // The neighbours and the other nodes at once, then the store.
   void tell(std::span<const int> ranks);
@@ -68,6 +70,7 @@ class LivenessMonitor {
   std::vector<int> ended_before_;  // likewise: neighbours that had ended when the watch began
   NodeLinks links_;                // likewise
   NodeEvents events_;              // likewise
+  StuckCalls stuck_calls_;         // likewise
   std::chrono::steady_clock::time_point noticed_{};  // when the thread last noticed deaths
   DeathList told_;
   std::mutex hearing_;  // guards heard_, while the store is asked

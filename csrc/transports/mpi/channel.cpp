@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "platform/foreign_call.h"
 #include "transports/mpi/mpi_entry.h"
 #include "transports/mpi/request_extra.h"
 
@@ -46,7 +47,8 @@ MpiChannel::MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size,
       size_(size),
       is_dead_(std::move(is_dead)),
       piece_(piece),
-      probes_any_source_(mpi.library().family != MpiFamily::kOpenMpi && mpi.has_several_nodes()) {}
+      probes_any_source_(mpi.library().family != MpiFamily::kOpenMpi && mpi.has_several_nodes()),
+      may_lock_up_(mpi.library().family == MpiFamily::kOpenMpi && mpi.library().major < 5) {}
 
 void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) {
   request = Request{0, nullptr, bytes, peer, /*is_receive=*/false, request.exact};
@@ -58,6 +60,7 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
     {
       const MpiEntry entry(mpi_);
       if (!entry) return fail(request, entry.refusal());
+      const ForeignCall call(may_lock_up_);
       if (is_dead_ && is_dead_(peer)) return fail(request, is_dead_error(peer));
       error = table.isend(data, static_cast<int>(bytes), peer, mpi_tag, communicator_, &handle);
     }
@@ -74,6 +77,7 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
   {
     const MpiEntry entry(mpi_);
     if (!entry) return fail(request, entry.refusal());
+    const ForeignCall call(may_lock_up_);
     if (is_dead_ && is_dead_(peer)) return fail(request, is_dead_error(peer));
     error = table.isend(&extra->header, kHeaderBytes, peer, mpi_tag, communicator_, &handle);
     for (std::size_t sent = 0; error == 0 && sent < bytes; sent += piece_) {
@@ -104,6 +108,7 @@ void MpiChannel::receive(void* data, std::size_t bytes, int peer, std::int64_t t
   {
     const MpiEntry entry(mpi_);
     if (!entry) return fail(request, entry.refusal());
+    const ForeignCall call(may_lock_up_);
     error = post_receive(data, bytes, peer, static_cast<int>(tag), request);
   }
   if (error != 0) fail(request, Error(ErrorKind::kTransport, mpi_.describe("MPI_Irecv", error)));
@@ -134,12 +139,14 @@ int MpiChannel::post_receive(void* data, std::size_t bytes, int peer, int tag, R
 State MpiChannel::test(std::span<Request> requests, std::optional<Error>& error) {
   int pending = 0;
   std::optional<MpiEntry> entry;
+  std::optional<ForeignCall> call;
   for (Request& request : requests) {
     if (request.handle == 0 && request.extra == nullptr) continue;
     if (!entry && !entry.emplace(mpi_)) {
       error = entry->refusal();
       return State::kFailed;
     }
+    if (!call) call.emplace(may_lock_up_);
     State state = test_one(request, error);
     if (state == State::kFailed) return state;
     // Once some requests are pending, testing more of them brings little: MPI makes progress on all
@@ -274,9 +281,13 @@ bool MpiChannel::cancel(std::span<Request> requests) {
   auto withdraw = [&](std::intptr_t& handle, bool is_receive) {
     AltorchMpiTest result = {};
     if (handle == 0) return;
-    mpi_.table().test(&handle, &result);
+    const auto test = [&] {
+      const ForeignCall call(may_lock_up_);
+      mpi_.table().test(&handle, &result);
+    };
+    test();
     if (handle != 0 && is_receive) mpi_.table().cancel(&handle);
-    for (int i = 0; handle != 0 && i < kTries; ++i) mpi_.table().test(&handle, &result);
+    for (int i = 0; handle != 0 && i < kTries; ++i) test();
   };
   for (Request& request : requests) {
     RequestExtra* extra = extra_of(request);

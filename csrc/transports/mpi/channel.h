@@ -50,6 +50,7 @@ class MpiChannel : public Channel {
   const std::function<bool(int)> is_dead_;
   std::size_t piece_;
   bool probes_any_source_;
+  bool may_lock_up_;  // see health/stuck_calls.h; other MPIs may wait for a peer in MPI_Isend
 };
 
 }  // namespace altorch
