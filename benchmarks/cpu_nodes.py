@@ -65,18 +65,16 @@ def main() -> None:
                 on_row=show,
                 nodes=nodes,
             )
-        about = {"mpi": found[-1]["mpi"]}
-        if not about["mpi"].startswith("MPICH "):
-            sys.exit(
-                f"cpu_nodes: {about['mpi'] or 'no MPI'} does not let nodes be cut out of a machine; MPICH does"
-            )
-        measured = [about | _row(row, arguments.link) for row in found if "operation" in row]
+        mpi = found[-1]["mpi"]
+        if not mpi.startswith("MPICH "):
+            sys.exit(f"cpu_nodes: {mpi or 'no MPI'} does not let nodes be cut out of a machine; MPICH does")
+        measured = [_row(row, mpi, arguments.link) for row in found if "operation" in row]
         table.show(run, measured, found[-1]["skipped"])
         rows.append(arguments.json, measured)
 
 
-def _row(row: Row, gbit: float) -> Row:
-    row = {"benchmark": "cpu_nodes", "nodes": NODES} | row
+def _row(row: Row, mpi: str, gbit: float) -> Row:
+    row = {"benchmark": "cpu_nodes", "nodes": NODES, "mpi": mpi} | row
     if not gbit:
         return row
     return row | {"link_gbit": gbit, "link_us": floor_us(row["operation"], row["bytes"], gbit)}

@@ -19,13 +19,13 @@ hierarchical::Layout layout_on_nodes(int ranks, int nodes, int rank) {
 
 World host_world(int ranks, int nodes) {
   World world{.ranks = ranks, .node_count = ranks == 1 ? 1 : 0};
-  if (nodes == 1 && ranks > 1 && ranks <= shm::Segment::kMostRanks && ShmCollectives::are_wanted()) {
+  const bool can_share =
+      (ranks + nodes - 1) / nodes <= shm::Segment::kMostRanks && ShmCollectives::are_wanted();
+  if (nodes == 1 && ranks > 1 && can_share) {
     world.node_count = 1;
     world.native.push_back(
         {ShmCollectives::kName, ShmCollectives::has, /*finishes_reductions=*/true, /*takes_staged=*/false});
   }
-  const bool can_share =
-      (ranks + nodes - 1) / nodes <= shm::Segment::kMostRanks && ShmCollectives::are_wanted();
   if (const auto layout = layout_on_nodes(ranks, nodes, 0); layout.pays() && can_share) {
     world.node_count = nodes;
     const auto has = [layout](const Call& asked) { return hierarchical::has_plan(asked, layout); };

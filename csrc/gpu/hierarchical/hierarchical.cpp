@@ -119,8 +119,7 @@ void HierarchicalRoute::send_to_rail(const Operation& broadcast, Stream stream) 
 }
 
 void HierarchicalRoute::enqueue(const Stage& stage, const Operation& whole, Stream stream) {
-  enqueue_copies(stage.moves, size_of(whole.dtype), stream);
-  if (stage.is_own()) return;
+  if (stage.is_own()) return enqueue_copies(stage.moves, size_of(whole.dtype), stream);
   Operation part = whole;
   static_cast<Call&>(part) = stage.call;
   if (part.kind == OpKind::kAllReduce) part.input = part.output;

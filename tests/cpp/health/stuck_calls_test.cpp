@@ -50,7 +50,7 @@ TEST(StuckCalls, AreNotCountedByTime) {
   EXPECT_FALSE(calls.look(now + 24h));
 }
 
-TEST(StuckCalls, AreNotThoseThatNobodyWatches) {
+TEST(StuckCalls, DoNotCountUnwatchedCalls) {
   const ForeignCall call(false);
   EXPECT_TRUE(ForeignCall::all().empty());
 }
