@@ -101,10 +101,11 @@ TEST(ShmChannel, CarriesMoreThanItsRingHolds) {
     EXPECT_EQ(with_mail(2, 1 << 10, exchange, may_copy), all_good(2)) << "copies: " << may_copy;
 }
 
-// Room in the ring, a message, and that it was copied: all of it ends a sleep.
+// Room in the ring, a message, and that it was copied: all of it ends a sleep. Only one sleep is
+// timed: on a busy machine the many parts of the large messages may take a minute.
 TEST(ShmChannel, MissesNoNewsInItsSleep) {
-  const auto began = std::chrono::steady_clock::now();
   const auto exchange = [](Channel& channel) {
+    constexpr std::chrono::seconds kMost(30);
     const int peer = 1 - channel.rank();
     for (int turn = 0; turn < 1'000; ++turn) {
       const std::size_t bytes = turn % 400 == 0 ? 9 << 20 : turn % 3 == 0 ? 8 : turn % 3 == 1 ? 500 : 5'000;
@@ -116,14 +117,15 @@ TEST(ShmChannel, MissesNoNewsInItsSleep) {
       while (true) {
         const WaitTarget target = channel.wait_target();
         if (channel.test(requests, error) != State::kPending) break;
-        target.sleep(std::chrono::seconds(30));
+        const auto began = std::chrono::steady_clock::now();
+        target.sleep(kMost);
+        expect(std::chrono::steady_clock::now() - began < kMost, "a sleep was not ended");
       }
       expect(!error && in == out, "a message is wrong");
     }
   };
   for (const bool may_copy : ways_to_copy())
     EXPECT_EQ(with_mail(2, 1 << 10, exchange, may_copy), all_good(2)) << "copies: " << may_copy;
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(25)) << "one sleep was not ended";
 }
 
 // The receive is posted before, or when a part of the message is there already.

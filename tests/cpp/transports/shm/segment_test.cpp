@@ -93,21 +93,25 @@ TEST(ShmSegment, SleepsUntilThePeerPublishes) {
   EXPECT_FALSE(all[0].wait_target(1, 1).sleep(std::chrono::seconds(30))) << "it is there already";
 }
 
+// Only one sleep is timed: on a busy machine all steps may take a minute.
 TEST(ShmSegment, MissesNoStepInItsSleep) {
   constexpr std::uint64_t kSteps = 20'000;
-  const auto began = std::chrono::steady_clock::now();
+  constexpr std::chrono::seconds kMost(30);
   auto all = segments(2);
   const auto run = [&](int rank) {
     Segment& own = all[static_cast<std::size_t>(rank)];
     for (std::uint64_t step = 1; step <= kSteps; ++step) {
       own.publish(step, 7, 0);
-      while (!own.is_at(1 - rank, step, 7)) own.wait_target(1 - rank, step).sleep(std::chrono::seconds(30));
+      while (!own.is_at(1 - rank, step, 7)) {
+        const auto began = std::chrono::steady_clock::now();
+        own.wait_target(1 - rank, step).sleep(kMost);
+        EXPECT_LT(std::chrono::steady_clock::now() - began, kMost) << "a sleep was not ended";
+      }
     }
   };
   std::thread peer(run, 1);
   run(0);
   peer.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(25)) << "one sleep was not ended";
 }
 
 }  // namespace
