@@ -70,7 +70,7 @@ Explanation explain_on_gpus(const Question& question, const Operation& asked) {
   said.route = said.algorithm = taken ? taken->name : "none";
   if (taken) {
     said.reason = taken->reason;
-    const std::string_view named = rules.gpu_protocol(asked, world.ranks, world.node_count, taken->name);
+    const std::string_view named = rules.gpu_protocol(asked, world.size(), taken->name);
     add_protocol(said, *taken, taken->row->explain(asked, world, named), named);
   }
   add_gpu_routes(said, taken, asked, world, rules);

@@ -44,7 +44,7 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
                              const Takes& takes) {
   const std::int64_t bytes = payload_bytes(operation, world.ranks);
   for (const Rules::Rule& rule : rules.all()) {
-    if (!rule.is_for_host() || !rule.applies(operation, bytes, world.ranks, world.node_count)) continue;
+    if (!rule.is_for_host() || !rule.applies(operation, bytes, world.size())) continue;
     const Route ruled{.name = rule.algorithm ? rule.algorithm->name : rule.native,
                       .reason = rule.tuned ? kTuned : kByRule,
                       .algorithm = rule.algorithm,
@@ -91,8 +91,7 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
   const std::string_view asked = asked_gpu_route(rules, operations, world);
   if (!asked.empty()) return as_asked(asked, first, world, takes);
   const bool early_rows = operations.size() == 1;
-  const std::string_view tuned =
-      early_rows ? rules.tuned_gpu_route(first, world.ranks, world.node_count) : "";
+  const std::string_view tuned = early_rows ? rules.tuned_gpu_route(first, world.size()) : "";
   if (!tuned.empty() && !gpu_route_named(tuned).named_only_reason(first)) {
     const GpuRouteRow& fastest = gpu_route_named(tuned);
     const Route route{.name = fastest.name, .reason = kTuned, .row = &fastest, .early = true};
@@ -178,7 +177,7 @@ bool needs_staging(const Operation& operation, int ranks, const Algorithm* algor
 
 std::string_view asked_gpu_route(const Rules& rules, std::span<const Operation> operations,
                                  const World& world) {
-  const std::string_view asked = rules.gpu_route(operations, world.ranks, world.node_count);
+  const std::string_view asked = rules.gpu_route(operations, world.size());
   return world.nodes.empty() && asked == gpu_rows::hierarchical.name ? std::string_view() : asked;
 }
 
@@ -197,8 +196,7 @@ std::optional<std::string> unsupported_reason(const Route& route, std::span<cons
     if (world.deterministic && !row.in_rank_order && operation.reduces() && !is_integral(operation.dtype))
       return "the order of its sums depends on the size, which ALTORCH_DETERMINISTIC=1 forbids";
     if (!capturing) continue;
-    const std::string_view asked =
-        capturing->gpu_protocol(operation, world.ranks, world.node_count, row.name);
+    const std::string_view asked = capturing->gpu_protocol(operation, world.size(), row.name);
     if (auto why = row.capture_unsupported_reason(operation, world, asked))
       return "it cannot be captured into a CUDA graph: " + *why;
   }

@@ -37,53 +37,52 @@ void set_tuned_rules(const std::string& text) {
   tuned_text() = text;
 }
 
-bool Rules::Rule::applies(const Operation& operation, std::int64_t bytes, int size, int node_count) const {
+bool Rules::Rule::applies(const Operation& operation, std::int64_t bytes, GroupSize group) const {
   // A send and its receive go the same way, and a rank may have both in one batch.
   const bool both_messages = kind && is_message(*kind) && operation.is_message();
   if (kind && *kind != operation.kind && !both_messages) return false;
-  if (ranks != 0 && ranks != size) return false;
-  if (nodes != 0 && nodes != node_count) return false;
+  if (ranks != 0 && ranks != group.ranks) return false;
+  if (nodes != 0 && nodes != group.nodes) return false;
   return is_for_all_sizes() || (all_know_sizes(operation.kind) && bytes >= from && bytes < below);
 }
 
-const Rules::Rule* Rules::gpu_rule_for_all(std::span<const Operation> operations, int size,
-                                           int node_count) const {
+const Rules::Rule* Rules::gpu_rule_for_all(std::span<const Operation> operations, GroupSize group) const {
   for (const Rule& rule : overrides_) {
     const auto applies = [&](const Operation& each) {
-      return rule.applies(each, payload_bytes(each, size), size, node_count);
+      return rule.applies(each, payload_bytes(each, group.ranks), group);
     };
     if (!rule.gpu_route.empty() && std::ranges::all_of(operations, applies)) return &rule;
   }
   return nullptr;
 }
 
-const Rules::Rule* Rules::gpu_rule(const Operation& operation, int size, int node_count) const {
-  return gpu_rule_for_all({&operation, 1}, size, node_count);
+const Rules::Rule* Rules::gpu_rule(const Operation& operation, GroupSize group) const {
+  return gpu_rule_for_all({&operation, 1}, group);
 }
 
-const Rules::Rule* Rules::gpu_rule(std::span<const Operation> operations, int size, int node_count) const {
-  const Rule* const first = gpu_rule(operations.front(), size, node_count);
+const Rules::Rule* Rules::gpu_rule(std::span<const Operation> operations, GroupSize group) const {
+  const Rule* const first = gpu_rule(operations.front(), group);
   const auto is_named = [&](const Operation& each) {
-    const Rule* const own = gpu_rule(each, size, node_count);
+    const Rule* const own = gpu_rule(each, group);
     return own && own->gpu_route == first->gpu_route;
   };
   if (!first || std::ranges::all_of(operations.subspan(1), is_named)) return first;
-  return gpu_rule_for_all(operations, size, node_count);
+  return gpu_rule_for_all(operations, group);
 }
 
-std::string_view Rules::gpu_route(std::span<const Operation> operations, int size, int node_count) const {
-  const Rule* rule = gpu_rule(operations, size, node_count);
+std::string_view Rules::gpu_route(std::span<const Operation> operations, GroupSize group) const {
+  const Rule* rule = gpu_rule(operations, group);
   return rule && !rule->tuned ? rule->gpu_route : std::string_view();
 }
 
-std::string_view Rules::tuned_gpu_route(const Operation& operation, int size, int node_count) const {
-  const Rule* rule = gpu_rule(operation, size, node_count);
+std::string_view Rules::tuned_gpu_route(const Operation& operation, GroupSize group) const {
+  const Rule* rule = gpu_rule(operation, group);
   return rule && rule->tuned ? rule->gpu_route : std::string_view();
 }
 
-std::string_view Rules::gpu_protocol(const Operation& operation, int size, int node_count,
+std::string_view Rules::gpu_protocol(const Operation& operation, GroupSize group,
                                      std::string_view route) const {
-  const Rule* rule = gpu_rule(operation, size, node_count);
+  const Rule* rule = gpu_rule(operation, group);
   return rule && rule->gpu_route == route ? rule->protocol : std::string_view();
 }
 

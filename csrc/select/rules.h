@@ -13,6 +13,7 @@
 #include "base/operation.h"
 #include "collectives/algorithm.h"
 #include "select/sizes.h"
+#include "select/world.h"
 
 namespace altorch {
 
@@ -21,7 +22,7 @@ inline constexpr char kByRule[] = "ALTORCH_ROUTE",
 
 // The rules by which routes are chosen. A rule matches by operation, ranks, nodes and size, which
 // are the same on all ranks, so all ranks choose the same route if ALTORCH_ROUTE is the same on all
-// ranks. `size`: the group's. `node_count`: the World's.
+// ranks.
 // Thread rules: immutable after construction.
 class Rules {
  public:
@@ -35,14 +36,13 @@ class Rules {
   // The route (gpu_route.h) that ALTORCH_ROUTE names for operations on CUDA tensors that are
   // enqueued together, or an empty view. If the rules of the single operations name different
   // routes: that of the first rule that applies to all of them.
-  std::string_view gpu_route(std::span<const Operation> operations, int size, int node_count) const;
+  std::string_view gpu_route(std::span<const Operation> operations, GroupSize group) const;
   // The route that the file of ALTORCH_TUNED names for this call, or an empty view. It is tried
   // first; the rows of table.h follow.
-  std::string_view tuned_gpu_route(const Operation& operation, int size, int node_count) const;
+  std::string_view tuned_gpu_route(const Operation& operation, GroupSize group) const;
   // The protocol (base/protocol.h) that the first rule that applies names, if it names `route`;
   // else an empty view.
-  std::string_view gpu_protocol(const Operation& operation, int size, int node_count,
-                                std::string_view route) const;
+  std::string_view gpu_protocol(const Operation& operation, GroupSize group, std::string_view route) const;
 
   // The route of windows (table.h) that the first rule names, which is tried first, or an empty
   // view.
@@ -64,7 +64,7 @@ class Rules {
     bool is_for_all_sizes() const { return from == 0 && below == kUnlimited; }
     // `bytes`: payload_bytes(). Ranks know different sizes of an all_to_all, a gather, a scatter,
     // and of messages that are coalesced: a rule with a range of sizes does not apply to these.
-    bool applies(const Operation& operation, std::int64_t bytes, int size, int node_count) const;
+    bool applies(const Operation& operation, std::int64_t bytes, GroupSize group) const;
   };
   // In the order of ALTORCH_ROUTE. On host memory, the first rule that applies, and whose choice
   // can carry the call, decides. For CUDA tensors, the first rule that applies decides.
@@ -74,9 +74,9 @@ class Rules {
   explicit Rules(std::vector<Rule> rules) : overrides_(std::move(rules)) {}
   void add(const std::string& text, bool tuned);
   // The first that applies to each of them, or null.
-  const Rule* gpu_rule_for_all(std::span<const Operation> operations, int size, int node_count) const;
-  const Rule* gpu_rule(const Operation& operation, int size, int node_count) const;
-  const Rule* gpu_rule(std::span<const Operation> operations, int size, int node_count) const;
+  const Rule* gpu_rule_for_all(std::span<const Operation> operations, GroupSize group) const;
+  const Rule* gpu_rule(const Operation& operation, GroupSize group) const;
+  const Rule* gpu_rule(std::span<const Operation> operations, GroupSize group) const;
 
   std::vector<Rule> overrides_;
   std::string_view window_;

@@ -40,6 +40,11 @@ struct NativeRow {
   const char* lacks = "the transport has no such collective that gives every rank the same bits";
 };
 
+// What rules know of a group.
+struct GroupSize {
+  int ranks = 1, nodes = 1;  // as in World
+};
+
 struct World {
   int ranks = 1;
   // How many nodes the ranks are on. 0: unknown; calls on host memory know it only if some ranks
@@ -65,6 +70,7 @@ struct World {
   std::vector<int> node_of_rank = {};
   std::vector<World> nodes = {}, rails = {};
 
+  GroupSize size() const { return {ranks, node_count}; }
   // Its index in `native`, or kNoNative.
   int native_named(std::string_view name) const;
   bool one_node() const { return !first_remote_rank; }

@@ -75,7 +75,7 @@ void HostStaged::enqueue(std::span<const Operation> operations, Stream stream) {
   std::vector<BlockMessage> messages;
   std::vector<const Operation*> unmarked;  // what goes in one kernel marks its results itself
   for (const Operation& operation : operations) {
-    const auto asked = rules_.gpu_protocol(operation, size_, /*node_count=*/1, name());
+    const auto asked = rules_.gpu_protocol(operation, {.ranks = size_}, name());
     switch (protocol_of(staged_protocols(), operation, staged_, asked).id) {
       case StagedProtocolId::kLl:
         ll_->enqueue(operation, stream);

@@ -201,7 +201,7 @@ void PeerRoute::enqueue(std::span<const Operation> operations, Stream stream) {
 
 const PeerProtocol& PeerRoute::protocol_for(const Operation& operation) const {
   return protocol_of(peer_protocols(), operation, layout_,
-                     rules_.gpu_protocol(operation, layout_.ranks, /*node_count=*/1, name()));
+                     rules_.gpu_protocol(operation, {.ranks = layout_.ranks}, name()));
 }
 
 void PeerRoute::add_sent(Exchange& job, int peer, const void* data, std::int64_t bytes) const {

@@ -340,15 +340,15 @@ TEST(DecideTest, ARuleForSizesIsForAllOfSeveralOperations) {
   const RouteSetting setting("all_reduce:0-64k=host_staged,cuda=nccl");
   const Rules rules;
   const Operation small = call(OpKind::kAllReduce, kLl), large = call(OpKind::kAllReduce, kLarge);
-  EXPECT_EQ(rules.gpu_route({{small, small}}, 2, 1), "host_staged");
-  EXPECT_EQ(rules.gpu_route({{small, large}}, 2, 1), "nccl");
-  EXPECT_EQ(rules.gpu_route({{large, small}}, 2, 1), "nccl");
+  EXPECT_EQ(rules.gpu_route({{small, small}}, {2, 1}), "host_staged");
+  EXPECT_EQ(rules.gpu_route({{small, large}}, {2, 1}), "nccl");
+  EXPECT_EQ(rules.gpu_route({{large, small}}, {2, 1}), "nccl");
   // Several kinds, of which each is named.
   const RouteSetting both("all_reduce=peer,all_gather=peer,broadcast=nccl");
   const Rules named;
   const Operation gather = call(OpKind::kAllGather, kLl), broadcast = call(OpKind::kBroadcast, kLl);
-  EXPECT_EQ(named.gpu_route({{small, gather}}, 2, 1), "peer");
-  EXPECT_EQ(named.gpu_route({{small, broadcast}}, 2, 1), "");
+  EXPECT_EQ(named.gpu_route({{small, gather}}, {2, 1}), "peer");
+  EXPECT_EQ(named.gpu_route({{small, broadcast}}, {2, 1}), "");
 }
 
 // A rank of a pipeline has both in one batch, its neighbours one of them.
@@ -358,7 +358,7 @@ TEST(DecideTest, SendsAndReceivesGoTheSameWay) {
     const RouteSetting setting(text);
     const Rules rules;
     for (const auto& batch : {std::vector{send}, std::vector{receive}, std::vector{receive, send}})
-      EXPECT_EQ(rules.gpu_route(batch, 2, 1), "host_relay") << text;
+      EXPECT_EQ(rules.gpu_route(batch, {2, 1}), "host_relay") << text;
   }
 }
 

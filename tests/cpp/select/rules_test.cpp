@@ -87,19 +87,19 @@ TEST(Route, FollowsTheSetting) {
 
 TEST(Route, ChoosesRoutesOfCudaTensorsApart) {
   const RouteSetting setting("all_reduce:0-64k=host_staged,all_reduce=ring,cuda=nccl");
-  EXPECT_EQ(Rules().gpu_route({{all_reduce(100)}}, 4, 1), "host_staged");
-  EXPECT_EQ(Rules().gpu_route({{all_reduce(65536)}}, 4, 1), "nccl");
+  EXPECT_EQ(Rules().gpu_route({{all_reduce(100)}}, {4, 1}), "host_staged");
+  EXPECT_EQ(Rules().gpu_route({{all_reduce(65536)}}, {4, 1}), "nccl");
   EXPECT_EQ(chosen(all_reduce(100), 4, true).name, "ring");
-  EXPECT_EQ(Rules().gpu_route({{all_reduce(100)}}, 4, 1), "host_staged");
+  EXPECT_EQ(Rules().gpu_route({{all_reduce(100)}}, {4, 1}), "host_staged");
 }
 
 TEST(Route, NamesAProtocolBehindARoute) {
   const RouteSetting setting("all_reduce:0-64k=peer/ll128,cuda=peer");
   const Rules rules;
-  EXPECT_EQ(rules.gpu_route({{all_reduce(100)}}, 4, 1), "peer");
-  EXPECT_EQ(rules.gpu_protocol(all_reduce(100), 4, 1, "peer"), "ll128");
-  EXPECT_EQ(rules.gpu_protocol(all_reduce(100), 4, 1, "host_staged"), "");  // which goes in its place
-  EXPECT_EQ(rules.gpu_protocol(all_reduce(65536), 4, 1, "peer"), "");
+  EXPECT_EQ(rules.gpu_route({{all_reduce(100)}}, {4, 1}), "peer");
+  EXPECT_EQ(rules.gpu_protocol(all_reduce(100), {4, 1}, "peer"), "ll128");
+  EXPECT_EQ(rules.gpu_protocol(all_reduce(100), {4, 1}, "host_staged"), "");  // which goes in its place
+  EXPECT_EQ(rules.gpu_protocol(all_reduce(65536), {4, 1}, "peer"), "");
 }
 
 TEST(Route, NamesAProtocolOfSharedMemory) {
@@ -120,12 +120,12 @@ TEST(Route, IsForGroupsOfSoManyRanks) {
 TEST(Route, IsForGroupsOnSoManyNodes) {
   const RouteSetting setting("all_reduce@16/2:0-64k=hierarchical,all_reduce@16=nccl");
   const Rules rules;
-  EXPECT_EQ(rules.gpu_route({{all_reduce(100)}}, 16, 2), "hierarchical");
-  EXPECT_EQ(rules.gpu_route({{all_reduce(65536)}}, 16, 2), "nccl");
-  EXPECT_EQ(rules.gpu_route({{all_reduce(100)}}, 8, 2), "");
+  EXPECT_EQ(rules.gpu_route({{all_reduce(100)}}, {16, 2}), "hierarchical");
+  EXPECT_EQ(rules.gpu_route({{all_reduce(65536)}}, {16, 2}), "nccl");
+  EXPECT_EQ(rules.gpu_route({{all_reduce(100)}}, {8, 2}), "");
   for (const int other : {0, 1, 3, 16}) {
-    EXPECT_FALSE(rules.all().front().applies(all_reduce(100), 100, 16, other)) << other;
-    EXPECT_EQ(rules.gpu_route({{all_reduce(100)}}, 16, other), "nccl") << other;
+    EXPECT_FALSE(rules.all().front().applies(all_reduce(100), 100, {16, other})) << other;
+    EXPECT_EQ(rules.gpu_route({{all_reduce(100)}}, {16, other}), "nccl") << other;
   }
   EXPECT_EQ(rules.all().front().nodes, 2);
   EXPECT_EQ(rules.all().back().nodes, 0);
@@ -150,7 +150,7 @@ TEST(Route, RangesOfSizesAreForSizesThatAllRanksKnow) {
     operation.kind = kind;
     operation.count = 1;
     if (uneven) operation.input_counts = operation.output_counts = counts;
-    return rules.all().front().applies(operation, 8, 2, 1);
+    return rules.all().front().applies(operation, 8, {2, 1});
   };
   EXPECT_TRUE(applies(OpKind::kAllGather, true));
   EXPECT_TRUE(applies(OpKind::kAllReduce, false));
@@ -170,9 +170,9 @@ TEST(Route, TunedRulesComeAfterThoseOfTheSetting) {
   EXPECT_STREQ(chosen(all_reduce(100), 4, false).reason, kTuned);
   Operation broadcast = all_reduce(100);
   broadcast.kind = OpKind::kBroadcast;
-  EXPECT_EQ(Rules().tuned_gpu_route(broadcast, 2, 1), "peer");
-  EXPECT_EQ(Rules().gpu_route({{broadcast}}, 2, 1), "");  // the other routes serve where it cannot
-  EXPECT_EQ(Rules().gpu_protocol(broadcast, 2, 1, "peer"), "ll128");
+  EXPECT_EQ(Rules().tuned_gpu_route(broadcast, {2, 1}), "peer");
+  EXPECT_EQ(Rules().gpu_route({{broadcast}}, {2, 1}), "");  // the other routes serve where it cannot
+  EXPECT_EQ(Rules().gpu_protocol(broadcast, {2, 1}, "peer"), "ll128");
   EXPECT_THROW(set_tuned_rules("all_reduce=fastest"), Error);
   EXPECT_STREQ(chosen(all_reduce(100), 4, false).reason, kTuned) << "a refused text changes nothing";
   const RouteSetting setting("all_reduce=pairwise");
