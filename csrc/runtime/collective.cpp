@@ -57,7 +57,7 @@ Collective::Collective(Links& links, const Rules& rules)
       world_(world_of(links, native_)),
       rules_(rules),
       channel_(links.channel()),
-      tag_bits_(engine_tag_bits(channel_)) {}
+      tags_(channel_.max_tag()) {}
 
 void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   if (!memory_) throw Error(ErrorKind::kInternal, "a call came after one that had failed half-way");
@@ -65,7 +65,7 @@ void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   if (overwrites_its_input(operation, channel_.rank(), channel_.size())) set_input_apart();
   fingerprint_ = fingerprint;
   route_ = decide(*operation_, world_, rules_);
-  tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation, fingerprint_, tag_bits_);
+  tag_ = tags_.first_engine() | collective_tag(operation, fingerprint_, tags_.engine_bits);
   staged_ = is_staged(route_, *operation_, world_);
   piece_offset_ = 0;
   piece_length_ = std::max<std::int64_t>(operation.count, 1);

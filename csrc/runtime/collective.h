@@ -13,6 +13,7 @@
 #include "runtime/schedule_cache.h"
 #include "runtime/scratch.h"
 #include "runtime/staging.h"
+#include "runtime/tag_layout.h"
 #include "select/decide.h"
 #include "transports/links.h"
 
@@ -61,7 +62,7 @@ class Collective {
   const World world_;
   const Rules& rules_;
   Channel& channel_;
-  const int tag_bits_;
+  const TagLayout tags_;
 
   const Operation* operation_ = nullptr;
   Operation apart_;  // the operation with a copy of the input, where the output would be written over that

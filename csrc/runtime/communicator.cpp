@@ -24,9 +24,6 @@ Communicator::~Communicator() {
   if (is_tainted()) links_->mark_tainted();
 }
 
-// The engine's own tags begin at half of the tag space.
-std::int64_t Communicator::max_message_tag() const { return (links_->channel().max_tag() >> 2) - 1; }
-
 OneSided& Communicator::one_sided(std::unique_ptr<OneSided> (*make)()) {
   std::call_once(one_sided_once_, [&] {
     one_sided_owner_ = make();

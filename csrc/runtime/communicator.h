@@ -16,6 +16,7 @@
 #include "runtime/group.h"
 #include "runtime/one_sided.h"
 #include "runtime/point_to_point.h"
+#include "runtime/tag_layout.h"
 #include "runtime/task.h"
 #include "runtime/watchdog.h"
 #include "transports/links.h"
@@ -28,7 +29,7 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   ~Communicator();
 
   const char* transport() const { return links_->transport(); }
-  std::int64_t max_message_tag() const;
+  TagLayout tags() const { return TagLayout(links_->channel().max_tag()); }
   Watchdog& watchdog() { return watchdog_; }
   Links& links() { return *links_; }
   // The group's one-sided access. The first call makes it.

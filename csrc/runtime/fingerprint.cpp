@@ -98,10 +98,6 @@ std::uint64_t append_call(std::uint64_t history, std::uint64_t fingerprint) {
   return scattered(history ^ scattered(fingerprint + 0x9E3779B97F4A7C15ull));
 }
 
-int engine_tag_bits(const Channel& channel) {
-  return std::bit_width(static_cast<std::uint64_t>(channel.max_tag())) - 2;
-}
-
 // Few bits of the number suffice: messages with equal tags arrive in order, so that only ranks that
 // disagree need to be told apart, and those differ in the history.
 std::int64_t collective_tag(const Operation& operation, std::uint64_t fingerprint, int bits) {

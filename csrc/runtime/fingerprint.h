@@ -12,7 +12,6 @@
 
 #include "base/operation.h"
 #include "health/desync_board.h"
-#include "transports/channel.h"
 
 namespace altorch {
 
@@ -35,9 +34,6 @@ std::string describe_fingerprint(std::uint64_t fingerprint);
 // What a group has called, with one call more. A call that a rank refuses counts as
 // CallNote::kRefused.
 std::uint64_t append_call(std::uint64_t history, std::uint64_t fingerprint);
-
-// Of the engine's tags, which use the upper half of a channel's; users' messages use the lower.
-int engine_tag_bits(const Channel& channel);
 
 // A tag from `bits` bits: a few of the sequence number, the others of the call and of the group's
 // history before it. Throws Error(kUnsupported) where there are too few to tell calls apart.

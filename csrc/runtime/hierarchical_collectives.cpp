@@ -76,7 +76,7 @@ double HierarchicalCollectives::estimate(const Call& call, const CostModel& mode
 HierarchicalCollectives::HierarchicalCollectives(const Node& node, Channel& channel)
     : node_(node),
       layout_(node.node_of_rank, channel.rank(), node.leader_places),
-      tag_bits_(engine_tag_bits(channel)),
+      tags_(channel.max_tag()),
       running_{Running(channel), Running(channel)} {}
 
 void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, std::string_view,
@@ -157,8 +157,8 @@ void HierarchicalCollectives::begin_messages(Running& part, const Stage& stage) 
   // Two parts that are under way at the same time never have one tag.
   const auto hash = static_cast<std::int64_t>(
       Fnv().add(identity_).add(static_cast<std::uint64_t>(stage.number)).value() >> 8);
-  const std::int64_t half = std::int64_t{1} << tag_bits_;
-  const std::int64_t tag = half | (((hash << 1) | (part.number & 1)) & (half - 1));
+  const std::int64_t first = tags_.first_engine();
+  const std::int64_t tag = first | (((hash << 1) | (part.number & 1)) & (first - 1));
   part.doing = Doing::kMessages;
   part.execution.start(schedule, part.between, {call.input, call.output, scratch, call.dtype, call.op}, tag);
 }

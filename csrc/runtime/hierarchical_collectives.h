@@ -13,6 +13,7 @@
 #include "collectives/hierarchical/plan.h"
 #include "runtime/schedule_cache.h"
 #include "runtime/scratch.h"
+#include "runtime/tag_layout.h"
 #include "transports/node.h"
 
 namespace altorch {
@@ -79,7 +80,7 @@ class HierarchicalCollectives : public NativeCollectives {
 
   const Node& node_;
   const hierarchical::Layout layout_;
-  const int tag_bits_;
+  const TagLayout tags_;
 
   // The call under way.
   Call call_;

@@ -50,7 +50,7 @@ struct WindowRow {
 
 // The first tag of a window. A window has MessageWindow::kTags tags, and one more behind them for
 // its fences. They lie between the tags of users and those of the engine
-// (Communicator::max_message_tag()).
+// (TagLayout).
 std::int64_t first_window_tag(const Communicator& group, int number);
 
 // The error if the memory that `rank` lets its peers map does not hold its window.

@@ -164,12 +164,8 @@ const WindowRow& window_row_named(std::string_view name, bool on_gpu) {
   return *std::ranges::find(on_gpu ? device_window_rows() : window_rows(), name, &WindowRow::name);
 }
 
-// The first behind the users' is that of a barrier (AlBackend::monitoredBarrier()).
 std::int64_t first_window_tag(const Communicator& group, int number) {
-  constexpr std::int64_t kEach = MessageWindow::kTags + 1;
-  const std::int64_t first = group.max_message_tag() + 2;
-  const std::int64_t places = first / kEach - 1;
-  return first + number % places * kEach;
+  return group.tags().window(number, /*each=*/MessageWindow::kTags + 1);
 }
 
 }  // namespace altorch

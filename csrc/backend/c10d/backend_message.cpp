@@ -20,7 +20,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   operation.kind = kind;
   operation.root = peer;
   const bool is_own = *access != '\0';
-  if (is_own) tag = communicator_->max_message_tag() + 1;  // out of reach of users' tags
+  if (is_own) tag = communicator_->tags().own_message();  // out of reach of users' tags
   operation.tag = tag;
   operation.access = access;
   operation.timeout = options_->timeout;
@@ -28,9 +28,9 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   try {
     refuse_in_estimate("messages");
     if (peer != kAnySource) check_rank(peer, sends ? "dst" : "src");
-    if (!is_own && (tag < 0 || tag > communicator_->max_message_tag())) {
+    if (!is_own && (tag < 0 || tag > communicator_->tags().max_message())) {
       throw Error(ErrorKind::kInvalidArgument,
-                  "the tag must lie between 0 and " + std::to_string(communicator_->max_message_tag()));
+                  "the tag must lie between 0 and " + std::to_string(communicator_->tags().max_message()));
     }
     operation.dtype = dtype_of(tensor);
     if (!sends) block.check_storable();
@@ -128,7 +128,7 @@ void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_
   guarded([&] {
     SignalCheck::refuse_in_handler();
     refuse_in_estimate("monitored_barrier");
-    const std::int64_t tag = communicator_->max_message_tag() + 1;  // out of reach of users' tags
+    const std::int64_t tag = communicator_->tags().own_message();  // out of reach of users' tags
     const auto timeout = clamp_timeout(options.timeout.count() >= 0 ? options.timeout : options_->timeout);
     const std::string self = "Rank " + std::to_string(getRank());
     Operation whole;
