@@ -72,6 +72,7 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
   extra->is_long = true;
   extra->pieces_posted = true;
   extra->header.total = bytes;
+  extra->header.pieces_tag = next_pieces_tag();
   extra->pieces.reserve(bytes / piece_ + 1);
   int error;
   {
@@ -83,8 +84,8 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
     for (std::size_t sent = 0; error == 0 && sent < bytes; sent += piece_) {
       std::intptr_t piece = 0;
       int length = static_cast<int>(std::min(piece_, bytes - sent));
-      error =
-          table.isend(static_cast<const char*>(data) + sent, length, peer, mpi_tag, communicator_, &piece);
+      error = table.isend(static_cast<const char*>(data) + sent, length, peer,
+                          static_cast<int>(extra->header.pieces_tag), communicator_, &piece);
       extra->pieces.push_back(piece);
     }
   }
@@ -109,6 +110,7 @@ void MpiChannel::receive(void* data, std::size_t bytes, int peer, std::int64_t t
     const MpiEntry entry(mpi_);
     if (!entry) return fail(request, entry.refusal());
     const ForeignCall call(may_lock_up_);
+    const auto lock = alone();
     error = post_receive(data, bytes, peer, static_cast<int>(tag), request);
   }
   if (error != 0) fail(request, Error(ErrorKind::kTransport, mpi_.describe("MPI_Irecv", error)));
@@ -121,7 +123,6 @@ int MpiChannel::post_receive(void* data, std::size_t bytes, int peer, int tag, R
     auto* extra = new RequestExtra;
     extra->is_long = true;
     extra->data = static_cast<char*>(data);
-    extra->tag = tag;
     request.extra = extra;
     target = &extra->header;
     length = kHeaderBytes;
@@ -134,6 +135,19 @@ int MpiChannel::post_receive(void* data, std::size_t bytes, int peer, int tag, R
   const int error = mpi_.table().irecv(target, static_cast<int>(length), peer, tag, communicator_, &handle);
   request.handle = static_cast<std::uintptr_t>(handle);
   return error;
+}
+
+std::unique_lock<std::mutex> MpiChannel::alone() {
+  const bool may_race = probes_any_source_ && mpi_.thread_level() == MpiThreadLevel::kMultiple;
+  return may_race ? std::unique_lock(posting_) : std::unique_lock<std::mutex>();
+}
+
+// It comes again after as many messages as there are tags. Two such messages of one pair of ranks
+// would still arrive in order.
+std::int64_t MpiChannel::next_pieces_tag() {
+  const std::int64_t first = max_tag() + 1;
+  const auto tags = static_cast<std::uint64_t>(mpi_.max_tag() - max_tag());
+  return first + static_cast<std::int64_t>(long_messages_++ % tags);
 }
 
 State MpiChannel::test(std::span<Request> requests, std::optional<Error>& error) {
@@ -217,12 +231,14 @@ State MpiChannel::test_one(Request& request, std::optional<Error>& error) {
 State MpiChannel::test_probing(Request& request, std::optional<Error>& error) {
   RequestExtra& extra = *extra_of(request);
   int found = 0, source = 0;
+  auto lock = alone();
   int code = mpi_.table().iprobe_any(extra.tag, communicator_, &found, &source);
   if (code == 0 && !found) return State::kPending;
   const auto [data, tag] = std::pair(extra.data, extra.tag);
   release(request);
   request.peer = source;
   if (code == 0) code = post_receive(data, request.bytes, source, tag, request);
+  if (lock) lock.unlock();
   if (code == 0) return test_one(request, error);
   error = Error(ErrorKind::kTransport, mpi_.describe("receive from any rank", code));
   return State::kFailed;
@@ -240,8 +256,8 @@ State MpiChannel::test_long(Request& request, std::optional<Error>& error) {
     for (std::size_t received = 0; received < extra.header.total; received += piece_) {
       std::intptr_t piece = 0;
       int length = static_cast<int>(std::min<std::size_t>(piece_, extra.header.total - received));
-      int code =
-          mpi_.table().irecv(extra.data + received, length, request.peer, extra.tag, communicator_, &piece);
+      int code = mpi_.table().irecv(extra.data + received, length, request.peer,
+                                    static_cast<int>(extra.header.pieces_tag), communicator_, &piece);
       if (code != 0) {
         error = Error(ErrorKind::kTransport, mpi_.describe("MPI_Irecv", code));
         return State::kFailed;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages over one MPI communicator.
 //
-// A message of up to kPiece bytes is one MPI message. A larger one is a header with its length,
-// then pieces, all with the tag of the message. MPI counts are ints, and a receiver must learn of a
-// wrong length before the pieces that it does not expect match another receive.
+// A message of up to kPiece bytes is one MPI message. A larger one is a header with its length, with
+// the tag of the message, and pieces, because MPI counts are ints. The receiver posts its receives
+// of the pieces when it has the header. The pieces have a tag of their own, from the upper half of
+// MPI's tags, so that they match no receive of another message that was posted before.
 //
 // A receive from any source is MPI's own, except with MPICH on several nodes: MPICH then posts it
 // to shared memory and to the network, and 5.0 sometimes loses the message when it withdraws one of
@@ -11,7 +12,10 @@
 // tested, after those that name their source.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
+#include <mutex>
 
 #include "transports/channel.h"
 #include "transports/mpi/mpi.h"
@@ -30,7 +34,7 @@ class MpiChannel : public Channel {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::int64_t max_tag() const override { return mpi_.max_tag(); }
+  std::int64_t max_tag() const override { return mpi_.max_tag() >> 1; }
   void send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
   void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
   State test(std::span<Request> requests, std::optional<Error>& error) override;
@@ -41,6 +45,10 @@ class MpiChannel : public Channel {
   State test_probing(Request& request, std::optional<Error>& error);
   State test_long(Request& request, std::optional<Error>& error);
   int post_receive(void* data, std::size_t bytes, int peer, int tag, Request& request);
+  std::int64_t next_pieces_tag();
+  // MPI_Iprobe and the MPI_Irecv behind it must meet the same message. Where several threads call
+  // MPI at the same time, no other receive may be posted in between.
+  std::unique_lock<std::mutex> alone();
   std::optional<Error> check_size(const Request& request, std::size_t received) const;
 
   Mpi& mpi_;
@@ -49,6 +57,8 @@ class MpiChannel : public Channel {
   int size_;
   const std::function<bool(int)> is_dead_;
   std::size_t piece_;
+  std::atomic<std::uint64_t> long_messages_ = 0;  // sent
+  std::mutex posting_;
   bool probes_any_source_;
   bool may_lock_up_;  // see health/stuck_calls.h; other MPIs may wait for a peer in MPI_Isend
 };

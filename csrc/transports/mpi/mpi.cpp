@@ -178,7 +178,7 @@ Error Mpi::not_usable() const {
 void Mpi::hold_up(const std::string& why) {
   mark_broken();
   const Error* expected = nullptr;
-  auto error = std::make_unique<Error>(ErrorKind::kClosed, why);
+  auto error = std::make_unique<Error>(ErrorKind::kTransport, why);
   if (held_up_.compare_exchange_strong(expected, error.get())) static_cast<void>(error.release());
   lock_.hold_up();
 }

@@ -14,10 +14,12 @@
 namespace altorch {
 
 // What comes first of a long message. The magic number tells it from a message of the same length.
+// `pieces_tag`: of its pieces.
 struct LongHeader {
   static constexpr std::uint64_t kMagic[2] = {0x616C746F7263686Cull, 0x9E3779B97F4A7C15ull};
   std::uint64_t magic[2] = {kMagic[0], kMagic[1]};
   std::uint64_t total = 0;
+  std::int64_t pieces_tag = 0;
   bool is_one() const { return magic[0] == kMagic[0] && magic[1] == kMagic[1]; }
 };
 
@@ -31,7 +33,7 @@ struct RequestExtra {
   bool is_long = false;
   LongHeader header;
   char* data = nullptr;
-  int tag = 0;
+  int tag = 0;  // of a receive that is not posted yet
   bool pieces_posted = false;
   std::vector<std::intptr_t> pieces;  // 0 once done
 
