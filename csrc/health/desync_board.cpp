@@ -23,6 +23,8 @@ std::string first_key(const CallNote& note) { return "board/first/" + key_of(not
 // Holds "<rank> refused <cause>" or "<rank> called <note>".
 std::string answer_key(const CallNote& note) { return "board/answer/" + key_of(note); }
 
+std::string left_key(int rank) { return "board/left/" + std::to_string(rank); }
+
 std::string rest_of(std::istringstream& stream) {
   std::string text;
   stream >> std::ws;
@@ -64,6 +66,18 @@ void DesyncBoard::publish_refusal(const CallNote& note, const std::string& cause
 void DesyncBoard::publish_closed(const std::string& operation, const Error& cause) {
   set(kClosed, std::to_string(rank_) + " " + std::to_string(static_cast<int>(cause.kind())) + " " +
                    operation + ": " + cause.what());
+}
+
+// c10d prints a trace when it sends to a store whose host has gone.
+void DesyncBoard::publish_left(const FinishedCalls& calls) {
+  if (!store_->is_hosted()) return;
+  set(left_key(rank_), std::to_string(calls.on_cpu) + " " + std::to_string(calls.on_gpu));
+}
+
+std::optional<FinishedCalls> DesyncBoard::left(int peer) {
+  FinishedCalls calls;
+  std::istringstream stream(note(left_key(peer)).value_or(""));
+  return stream >> calls.on_cpu >> calls.on_gpu ? std::optional(calls) : std::nullopt;
 }
 
 void DesyncBoard::answer(const CallNote& note) {

@@ -141,6 +141,11 @@ Error Group::abort_call(const Operation& operation, const Error& cause, bool tel
   return explained;
 }
 
+void Group::leave() {
+  if (size_ == 1 || is_closing()) return;
+  board_->publish_left({orders_[0].finished.load(), orders_[1].finished.load()});
+}
+
 // The thread that drives ends what is in flight.
 void Group::close(const std::string& why, bool tell) {
   {

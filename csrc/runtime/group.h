@@ -77,14 +77,16 @@ class Group {
   CallNote started(const Operation& operation);
   // Call it when the operation has succeeded. `took`: its duration; zero: unknown.
   void finished(const Operation& operation, const char* transport, std::string_view route,
-                std::chrono::nanoseconds took) const {
+                std::chrono::nanoseconds took) {
+    if (operation.is_collective())
+      order_of(operation.device).finished.store(operation.sequence, std::memory_order_relaxed);
     const ObservedCall call = observed(operation);
     for (const auto& observer : observers_) observer->finished(call, transport, route, took);
   }
 
   // Call it when an access to a window has succeeded. If issue() has numbered the access, all
   // observers are told, else only the statistics.
-  void count(const Operation& operation, const char* transport, std::string_view route) const {
+  void count(const Operation& operation, const char* transport, std::string_view route) {
     if (operation.number) return finished(operation, transport, route, {});
     statistics_->finished(observed(operation), transport, route, {});
   }
@@ -109,6 +111,9 @@ class Group {
   // from the first one, and do not replace it. `tell`: also tells the peers through the store,
   // which may wait for this rank. Returns the error with its label. Throws nothing.
   Error abort_call(const Operation& operation, const Error& cause, bool tell = true);
+  // Call it when this rank destroys the group. Peers that still wait then do not take the end of its
+  // process for a loss, as far as it has finished their calls. Does nothing in a closed group.
+  void leave();
   // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent,
   // needs no peer.
   void close(const std::string& why, bool tell = false);
@@ -122,7 +127,7 @@ class Group {
   // Ranks may call CPU and CUDA collectives in different orders: one thread saves a checkpoint
   // while another trains.
   struct Order {
-    std::atomic<std::uint64_t> sequence{0};
+    std::atomic<std::uint64_t> sequence{0}, finished{0};
     std::uint64_t history = 0;
   };
   void append(Operation& operation);

@@ -149,7 +149,40 @@ std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Wait& w
   const auto death = group_.watch()->liveness.check(ranks, ask_store || wait.suspicions == 1);
   wait.suspicions = death ? wait.suspicions + 1 : 0;
   if (!death || wait.suspicions < (death->is_far ? kFarLooks : kNearLooks)) return std::nullopt;
-  return lost(*death);
+  const auto needed = needed_death(operation, ranks);
+  return needed ? std::optional(lost(*needed)) : std::nullopt;
+}
+
+std::optional<Liveness::Death> Watchdog::needed_death(const Operation& operation,
+                                                      std::span<const int> ranks) {
+  const std::span<const int> all = group_.global_ranks();
+  std::optional<Liveness::Death> first;
+  int others = 0, gone = 0;
+  for (const int& rank : ranks) {
+    const auto own_rank = static_cast<int>(&rank - all.data());
+    others += own_rank != group_.rank();
+    const auto death = group_.watch()->liveness.check({&rank, 1}, /*ask_store=*/false);
+    if (!death) continue;
+    if (!is_done_with(operation, own_rank)) return death;
+    ++gone;
+    if (!first) first = death;
+  }
+  // No rank is left that could send.
+  return operation.is_message() && gone == others ? first : std::nullopt;
+}
+
+// A rank may end while others still wait in a call of which it has done its part: it has sent all
+// that it was to send. A receive from any rank needs none of them in particular.
+bool Watchdog::is_done_with(const Operation& operation, int rank) {
+  const std::lock_guard lock(mutex_);
+  auto left = left_.find(rank);
+  if (left == left_.end()) {
+    const auto calls = group_.board().left(rank);
+    if (!calls) return false;
+    left = left_.emplace(rank, *calls).first;
+  }
+  if (!operation.is_collective()) return operation.is_message() && operation.root == kAnySource;
+  return operation.sequence <= (operation.on_gpu() ? left->second.on_gpu : left->second.on_cpu);
 }
 
 std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Wait& wait) {

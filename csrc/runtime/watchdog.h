@@ -7,7 +7,10 @@
 #pragma once
 
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <span>
 
 #include "runtime/group.h"
 #include "runtime/task.h"
@@ -66,6 +69,9 @@ class Watchdog {
 
  private:
   std::optional<Error> look_for_dead(const Operation& operation, Wait& wait);
+  // The first death among these global ranks of a rank that the operation still needs.
+  std::optional<Liveness::Death> needed_death(const Operation& operation, std::span<const int> ranks);
+  bool is_done_with(const Operation& operation, int rank);
   std::optional<Error> closed_by_peer(const Operation& operation, Wait& wait);
   // The death of a peer, if that is what the error comes from.
   std::optional<Error> death_behind(const Error& cause, bool ask_store) const;
@@ -81,6 +87,8 @@ class Watchdog {
 
   Group& group_;
   const std::chrono::milliseconds stall_;
+  std::mutex mutex_;                   // guards left_
+  std::map<int, FinishedCalls> left_;  // dead ranks of the group that had left it before
 };
 
 }  // namespace altorch

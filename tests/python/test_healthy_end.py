@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PROGRAM_DEADLINE, Cluster
+from harness import PATIENCE, PROGRAM_DEADLINE, Cluster
 
 from tests.ranks.launch import clean_environment, free_port
 
@@ -118,3 +118,64 @@ def stream_of_none(world):
 def test_a_cpu_work_blocks_no_stream_where_there_is_none():
     with Cluster(2, launcher="plain") as cluster:
         cluster.check(stream_of_none)
+
+
+# Rank 1 does its part and ends, a second before rank 2 comes to the call.
+DONE_EARLY = """
+import os, time, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("al")
+pids = [torch.empty(1, dtype=torch.int64) for _ in range(3)]
+dist.all_gather(pids, torch.tensor([os.getpid()]))
+def has_ended(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().split()[2] == "Z"
+if rank == 2:
+    while not has_ended(pids[1].item()):
+        time.sleep(0.01)
+    time.sleep(1)
+x = torch.full((10,), float(rank))
+match os.environ["TEST_CALL"]:
+    case "reduce":
+        dist.reduce(x, 0)
+        assert rank != 0 or (x == 3).all(), x
+    case "any source" if rank > 0:
+        dist.send(x, 0)
+    case "any source":
+        assert [dist.recv(x) for _ in range(2)] == [1, 2]
+if rank == 0:
+    time.sleep(1)  # it hosts the store
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("call", "mpi"), [("reduce", ""), ("reduce", "none"), ("any source", "none")])
+def test_a_rank_that_has_done_its_part_is_not_lost(call, mpi):
+    codes, said = run_ranks(DONE_EARLY, 3, ALTORCH_MPI=mpi, TEST_CALL=call)
+    assert codes == [0] * 3, said
+    assert said == [""] * 3
+
+
+# No rank is left to send what rank 0 waits for.
+ALL_HAVE_LEFT = """
+import os, sys, time, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("al")
+dist.barrier()
+if rank > 0:
+    dist.destroy_process_group()
+    sys.exit()
+began = time.monotonic()
+try:
+    dist.recv(torch.empty(10))
+except dist.DistBackendError as error:
+    print(error, flush=True)
+print("waited", time.monotonic() - began)
+"""
+
+
+def test_a_receive_from_any_rank_ends_when_all_have_left():
+    codes, said = run_ranks(ALL_HAVE_LEFT, 3)
+    assert codes[1:] == [0, 0], said
+    assert "recv from any rank, tag 0: global rank 1 is lost" in said[0], said[0]
+    assert float(said[0].split("waited ")[1].split()[0]) < 5 * PATIENCE

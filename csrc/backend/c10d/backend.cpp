@@ -110,6 +110,7 @@ void AlBackend::close_for_reconfigure() {
 void AlBackend::shutdown() {
   if (!communicator_) return;  // released
   transport_->group_ends(communicator_->membership());
+  communicator_->leave();
   // Peers do not wait for a rank that has ended its group; but in a window they count on it without
   // a word.
   communicator_->close("the group was destroyed", /*tell=*/Windows::of(*communicator_).any());

@@ -112,6 +112,18 @@ TEST(DesyncBoard, PassesOnThatTheGroupIsClosedWhateverTheCall) {
   }
 }
 
+TEST(DesyncBoard, TellsWhatARankThatHasLeftHadFinished) {
+  auto store = std::make_shared<MapStore>();
+  DesyncBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  EXPECT_FALSE(first.left(1));
+  second.publish_left({.on_cpu = 7, .on_gpu = 3});
+  const auto calls = first.left(1);
+  ASSERT_TRUE(calls);
+  EXPECT_EQ(calls->on_cpu, 7u);
+  EXPECT_EQ(calls->on_gpu, 3u);
+  EXPECT_FALSE(second.left(0));
+}
+
 TEST(DesyncBoard, TellsWhereTheOtherEndOfAMessageIs) {
   auto store = std::make_shared<MapStore>();
   DesyncBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
