@@ -105,14 +105,16 @@ bool is_of_this_user(int socket) {
   return peer && is_same_user(*peer);
 }
 
-// The kernel chooses the name.
+// The kernel chooses the name. connect() to a full queue waits without a deadline, so the queue has
+// room for all ranks of a node.
 Descriptor open_listener(std::string& name) {
   Descriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (*listener < 0) fail("a socket");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   socklen_t length = sizeof(sa_family_t);
-  if (bind(*listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(*listener, 64) != 0)
+  if (bind(*listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(*listener, SOMAXCONN) != 0)
     fail("listening");
   length = sizeof address;
   if (getsockname(*listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) fail("naming the socket");

@@ -3,7 +3,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
+#include <vector>
 
 namespace altorch::backend {
 namespace {
@@ -20,8 +22,7 @@ void attach(Request& request, GlooTransferPtr transfer) {
   request.handle = 1;
 }
 
-bool wait_until_done(const GlooTransfer& transfer, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+bool wait_until_done(const GlooTransfer& transfer, std::chrono::steady_clock::time_point deadline) {
   while (!transfer.done.load(std::memory_order_acquire)) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -131,21 +132,35 @@ bool GlooChannel::withdraw(const GlooTransferPtr& transfer) {
   return transfer->is_receive ? inbox_->withdraw(transfer) : mesh_->peer(transfer->peer).withdraw(transfer);
 }
 
+// The messages that are on their way share one grace to arrive, and one to be broken off, however
+// many there are: the caller waits to hear of the error, and other groups wait for this thread.
 bool GlooChannel::cancel(std::span<Request> requests) {
-  bool all_free = true;
+  std::vector<Request*> under_way;
   for (Request& request : requests) {
     if (request.handle == 0) continue;
-    const GlooTransferPtr transfer = *transfer_of(request);
-    const bool is_lost = is_dead_ && transfer->peer >= 0 && is_dead_(mesh_->job_rank(transfer->peer));
-    bool is_free = withdraw(transfer) || (!is_lost && wait_until_done(*transfer, kGrace));
-    if (!is_free) {
-      mesh_->peer(transfer->peer).break_off(transfer);
-      is_free = wait_until_done(*transfer, kGrace);
-    }
-    if (is_free) release(request);
-    all_free = all_free && is_free;
+    if (withdraw(*transfer_of(request)))
+      release(request);
+    else
+      under_way.push_back(&request);
   }
-  return all_free;
+  const auto release_the_done = [&](const auto& may_wait_for) {
+    const auto deadline = std::chrono::steady_clock::now() + kGrace;
+    std::erase_if(under_way, [&](Request* request) {
+      const GlooTransferPtr transfer = *transfer_of(*request);
+      if (!may_wait_for(*transfer) || !wait_until_done(*transfer, deadline)) return false;
+      release(*request);
+      return true;
+    });
+  };
+  release_the_done([&](const GlooTransfer& transfer) {
+    return !is_dead_ || transfer.peer < 0 || !is_dead_(mesh_->job_rank(transfer.peer));
+  });
+  for (Request* request : under_way) {
+    const GlooTransferPtr& transfer = *transfer_of(*request);
+    mesh_->peer(transfer->peer).break_off(transfer);
+  }
+  release_the_done([](const GlooTransfer&) { return true; });
+  return under_way.empty();
 }
 
 }  // namespace altorch::backend
