@@ -111,8 +111,8 @@ class Group {
   // from the first one, and do not replace it. `tell`: also tells the peers through the store,
   // which may wait for this rank. Returns the error with its label. Throws nothing.
   Error abort_call(const Operation& operation, const Error& cause, bool tell = true);
-  // Call it when this rank destroys the group. Peers that still wait then do not take the end of its
-  // process for a loss, as far as it has finished their calls. Does nothing in a closed group.
+  // Call it when this rank destroys the group. Peers that still wait then do not take the end of
+  // its process for a loss, as far as it has finished their calls. Does nothing in a closed group.
   void leave();
   // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent,
   // needs no peer.

@@ -179,7 +179,8 @@ def scan(
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     if chosen is dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("altorch.ops.scan: this rank is not part of the group")
-    name = str(getattr(op, "op", op)).rpartition(".")[2]
+    kind = getattr(op, "op", op)
+    name = kind.name if hasattr(kind, "name") else str(kind)  # torch 2.11's compiler cannot trace str() of it
     if not _is_plain(tensor):
         result: Tensor = torch.ops.altorch.scan(tensor, name, exclusive, chosen.group_name)
         return result

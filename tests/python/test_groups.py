@@ -188,7 +188,10 @@ def test_a_barrier_with_a_device_is_one_call(world):
         dist.all_reduce(tensor, group=group)
         dist.barrier(group)
         assert tensor.eq(2 * turn + 1).all()
-    assert group._get_sequence_number_for_group() == 9
+    try:
+        assert group._get_sequence_number_for_group() == 9
+    except RuntimeError as error:
+        pytest.skip(f"this torch has no sequence numbers for other backends: {error}")
 
 
 @on_ranks(1, 2, 3)

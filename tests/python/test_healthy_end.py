@@ -88,7 +88,10 @@ def for_ever(world):
     assert tensor.tolist() == [2, 2, 2]
     group.set_timeout(timedelta.max)
     dist.all_reduce(tensor, group=group)
-    dist.monitored_barrier(group, timeout=timedelta.max)
+    try:
+        dist.monitored_barrier(group, timeout=timedelta.max)
+    except ValueError as error:  # of an older torch
+        assert "only implemented for GLOO" in str(error)
     assert tensor.tolist() == [4, 4, 4]
 
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages over one MPI communicator.
 //
-// A message of up to kPiece bytes is one MPI message. A larger one is a header with its length, with
-// the tag of the message, and pieces, because MPI counts are ints. The receiver posts its receives
-// of the pieces when it has the header. The pieces have a tag of their own, from the upper half of
-// MPI's tags, so that they match no receive of another message that was posted before.
+// A message of up to kPiece bytes is one MPI message. A larger one is a header with its length,
+// which has the tag of the message, and pieces, because MPI counts are ints. The receiver posts its
+// receives of the pieces when it has the header. The pieces have a tag of their own, from the upper
+// half of MPI's tags, so that they match no receive of another message that was posted before.
 //
 // A receive from any source is MPI's own, except with MPICH on several nodes: MPICH then posts it
 // to shared memory and to the network, and 5.0 sometimes loses the message when it withdraws one of
