@@ -50,6 +50,14 @@ std::string text_of(const Group& group, std::span<const int> late) {
   return text_of_late_ranks(*group.watch(), group.membership().key, late, group.global_ranks());
 }
 
+// A message between ranks that live does not fail by the death of a third. But that may be what
+// keeps the peer away.
+std::string text_of_dead(const Group& group) {
+  if (!group.watch()) return "";
+  const auto death = group.watch()->liveness.check(group.global_ranks(), /*ask_store=*/false);
+  return death ? "; global rank " + std::to_string(death->rank) + " is lost: " + death->evidence : "";
+}
+
 Error timed_out(const Operation& operation, Group& group) {
   std::string cause = "timed out, not done after its timeout of " + seconds(operation.timeout);
   if (operation.kind == OpKind::kOneSided) {
@@ -59,7 +67,8 @@ Error timed_out(const Operation& operation, Group& group) {
     cause += ", of " + std::to_string(operation.count) + " " + name_of(operation.dtype);
     if (operation.root >= 0) cause += text_of(group, {{operation.root}});
     cause += std::string("; did the peer post the matching ") +
-             (operation.kind == OpKind::kSend ? "recv" : "send") + " with the same tag?";
+             (operation.kind == OpKind::kSend ? "recv" : "send") + " with the same tag?" +
+             text_of_dead(group);
   } else {
     const auto found = group.board().waiting(note_of(operation));
     cause += ": " + found.text + text_of(group, found.elsewhere) + "; this rank's call is " +
