@@ -214,7 +214,8 @@ void LivenessMonitor::run() {
     if (has_deaths()) {
       const auto longest = static_cast<int>(StuckCalls::kBetweenLooks.count());
       if (timeout_ms < 0 || timeout_ms > longest) timeout_ms = longest;
-      if (stuck_calls_.look()) end_stuck_process(settings_.rank, lost());
+      if (stuck_calls_.look([this](int rank) { return is_dead(rank); }))
+        end_stuck_process(settings_.rank, lost());
     }
     if (poll(entries.data(), entries.size(), timeout_ms) < 0) continue;
     if (stopping_) break;

@@ -8,12 +8,13 @@
 
 namespace altorch {
 
-bool StuckCalls::look(Clock::time_point now) {
+bool StuckCalls::look(const std::function<bool(int rank)>& is_dead, Clock::time_point now) {
   if (now - last_ < kBetweenLooks) return false;
   last_ = now;
   std::map<ForeignCall::Call, int> seen;
   bool stuck = false;
   for (const ForeignCall::Call& call : ForeignCall::all()) {
+    if (call.peer != ForeignCall::kNoPeer && !is_dead(call.peer)) continue;
     const auto before = seen_.find(call);
     const int times = before == seen_.end() ? 1 : before->second + 1;
     stuck |= times >= kLooks;
@@ -28,9 +29,9 @@ void end_stuck_process(int rank, const std::string& lost) {
   const std::string message =
       "altorch: global rank " + std::to_string(rank) + " has not returned from a call of MPI for " +
       std::to_string(seconds) + " s, since " + lost +
-      ". Open MPI 4 can lock itself up when a peer dies. The call cannot be interrupted, so "
-      "this process exits. Use Open MPI 5, MPICH over ofi, or ALTORCH_MPI=none, and start the "
-      "job again.\n";
+      ". Open MPI 4 can lock itself up when a peer dies, and MPICH over TCP may try to connect to "
+      "it for ever. The call cannot be interrupted, so this process exits. Start the job again; "
+      "Gloo (ALTORCH_MPI=none) returns an error.\n";
   static std::atomic_flag said;  // by another monitor of this process
   if (!said.test_and_set() && write(STDERR_FILENO, message.data(), message.size()) < 0) {
     // The message is lost, and there is no other place for it.

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "base/per_process.h"
@@ -16,14 +16,25 @@ namespace altorch {
 // Thread rules: one thread; calls do not nest.
 class ForeignCall {
  public:
-  // `is_watched`: false marks nothing.
-  explicit ForeignCall(bool is_watched) : begun_(is_watched ? &own().begun : nullptr) { step(); }
+  // What stands for a peer where the call waits for no peer that lives.
+  static constexpr int kNoPeer = -1;
+  // `is_watched`: false marks nothing. `peer`: the rank of the job that the call may wait for as
+  // long as that rank lives.
+  explicit ForeignCall(bool is_watched, int peer = kNoPeer) : own_(is_watched ? &own() : nullptr) {
+    if (own_) own_->peer.store(peer, std::memory_order_relaxed);
+    step();
+  }
   ~ForeignCall() { step(); }
   ForeignCall(const ForeignCall&) = delete;
   ForeignCall& operator=(const ForeignCall&) = delete;
 
-  // The thread, and a number that no other call of this process has.
-  using Call = std::pair<const void*, std::uint64_t>;
+  // `number`: no other call of the thread has it.
+  struct Call {
+    const void* thread;
+    std::uint64_t number;
+    int peer;
+    auto operator<=>(const Call&) const = default;
+  };
   // What the threads of this process are in. Any thread. A forked child does not know the threads
   // of its parent.
   static std::vector<Call> all() {
@@ -32,7 +43,7 @@ class ForeignCall {
     const std::lock_guard lock(known.mutex);
     for (const Thread* each : known.threads)
       if (const auto number = each->begun.load(std::memory_order_relaxed); number % 2 != 0)
-        calls.emplace_back(each, number);
+        calls.push_back({each, number, each->peer.load(std::memory_order_relaxed)});
     return calls;
   }
 
@@ -59,6 +70,7 @@ class ForeignCall {
       return ++threads << 32;
     }
     std::atomic<std::uint64_t> begun{first()};  // odd: in a call
+    std::atomic<int> peer{kNoPeer};
   };
 
   static Thread& own() {
@@ -66,10 +78,10 @@ class ForeignCall {
     return thread;
   }
   void step() {
-    if (begun_) begun_->store(begun_->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (own_) own_->begun.store(own_->begun.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  std::atomic<std::uint64_t>* const begun_;
+  Thread* const own_;
 };
 
 }  // namespace altorch

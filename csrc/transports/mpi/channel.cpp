@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "platform/foreign_call.h"
 #include "transports/mpi/mpi_entry.h"
 #include "transports/mpi/request_extra.h"
 
@@ -39,13 +38,13 @@ Error is_dead_error(int peer) {
 
 }  // namespace
 
-MpiChannel::MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size,
-                       std::function<bool(int)> is_dead, std::size_t piece)
+MpiChannel::MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size, PeerDeaths deaths,
+                       std::size_t piece)
     : mpi_(mpi),
       communicator_(communicator),
       rank_(rank),
       size_(size),
-      is_dead_(std::move(is_dead)),
+      deaths_(std::move(deaths)),
       piece_(piece),
       probes_any_source_(mpi.library().family != MpiFamily::kOpenMpi && mpi.has_several_nodes()),
       may_lock_up_(mpi.library().family == MpiFamily::kOpenMpi && mpi.library().major < 5) {}
@@ -60,8 +59,8 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
     {
       const MpiEntry entry(mpi_);
       if (!entry) return fail(request, entry.refusal());
-      const ForeignCall call(may_lock_up_);
-      if (is_dead_ && is_dead_(peer)) return fail(request, is_dead_error(peer));
+      const ForeignCall call = sending_to(peer);
+      if (deaths_.include(peer)) return fail(request, is_dead_error(peer));
       error = table.isend(data, static_cast<int>(bytes), peer, mpi_tag, communicator_, &handle);
     }
     request.handle = static_cast<std::uintptr_t>(handle);
@@ -78,8 +77,8 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
   {
     const MpiEntry entry(mpi_);
     if (!entry) return fail(request, entry.refusal());
-    const ForeignCall call(may_lock_up_);
-    if (is_dead_ && is_dead_(peer)) return fail(request, is_dead_error(peer));
+    const ForeignCall call = sending_to(peer);
+    if (deaths_.include(peer)) return fail(request, is_dead_error(peer));
     error = table.isend(&extra->header, kHeaderBytes, peer, mpi_tag, communicator_, &handle);
     for (std::size_t sent = 0; error == 0 && sent < bytes; sent += piece_) {
       std::intptr_t piece = 0;
@@ -135,6 +134,11 @@ int MpiChannel::post_receive(void* data, std::size_t bytes, int peer, int tag, R
   const int error = mpi_.table().irecv(target, static_cast<int>(length), peer, tag, communicator_, &handle);
   request.handle = static_cast<std::uintptr_t>(handle);
   return error;
+}
+
+ForeignCall MpiChannel::sending_to(int peer) const {
+  if (may_lock_up_) return ForeignCall(true);
+  return deaths_.known() ? ForeignCall(true, deaths_.job_rank(peer)) : ForeignCall(false);
 }
 
 std::unique_lock<std::mutex> MpiChannel::alone() {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <mutex>
 
+#include "platform/foreign_call.h"
 #include "transports/channel.h"
 #include "transports/mpi/mpi.h"
 
@@ -26,10 +27,10 @@ class MpiChannel : public Channel {
  public:
   static constexpr std::size_t kPiece = std::size_t{1} << 30;
 
-  // `is_dead`: as in GroupCreation. Such a rank is sent nothing, because MPICH's MPI_Isend to it
+  // `deaths`: such a rank is sent nothing, because MPICH's MPI_Isend to it
   // crashes over ucx and may never return over ofi. A rank whose death is not known yet is sent to.
   // `piece` is for tests, which need not move gigabytes to cut a message.
-  MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size, std::function<bool(int)> is_dead = {},
+  MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size, PeerDeaths deaths = {},
              std::size_t piece = kPiece);
 
   int rank() const override { return rank_; }
@@ -49,18 +50,20 @@ class MpiChannel : public Channel {
   // MPI_Iprobe and the MPI_Irecv behind it must meet the same message. Where several threads call
   // MPI at the same time, no other receive may be posted in between.
   std::unique_lock<std::mutex> alone();
+  // MPI_Isend may wait for a peer that lives, but not for a dead one (health/stuck_calls.h).
+  ForeignCall sending_to(int peer) const;
   std::optional<Error> check_size(const Request& request, std::size_t received) const;
 
   Mpi& mpi_;
   std::intptr_t communicator_;
   int rank_;
   int size_;
-  const std::function<bool(int)> is_dead_;
+  const PeerDeaths deaths_;
   std::size_t piece_;
   std::atomic<std::uint64_t> long_messages_ = 0;  // sent
   std::mutex posting_;
   bool probes_any_source_;
-  bool may_lock_up_;  // see health/stuck_calls.h; other MPIs may wait for a peer in MPI_Isend
+  bool may_lock_up_;  // in any call, once a rank is dead; see health/stuck_calls.h
 };
 
 }  // namespace altorch

@@ -35,12 +35,12 @@ AltorchMpiThread to_table(MpiThreadLevel level) { return static_cast<AltorchMpiT
 }  // namespace
 
 MpiGroup::MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank,
-                   std::vector<int> world_ranks, std::function<bool(int)> is_dead)
+                   std::vector<int> world_ranks, PeerDeaths deaths)
     : mpi_(std::move(mpi)),
       communicator_(communicator),
       world_ranks_(std::move(world_ranks)),
       channel_(std::make_unique<MpiChannel>(*mpi_, communicator, rank, static_cast<int>(world_ranks_.size()),
-                                            std::move(is_dead))),
+                                            std::move(deaths))),
       collectives_(std::make_unique<MpiCollectives>(*mpi_, communicator, *channel_)) {}
 
 MpiGroup::~MpiGroup() {

@@ -44,13 +44,23 @@ constexpr const char* name_of(MpiOrigin origin) {
 class Mpi;
 class NativeThread;
 
+// Which ranks of a group are known to be dead; asked before each message.
+struct PeerDeaths {
+  std::vector<int> job_ranks = {};                 // by rank of the group
+  std::function<bool(int job_rank)> is_dead = {};  // null: not known
+
+  bool known() const { return is_dead != nullptr; }
+  int job_rank(int peer) const { return job_ranks[static_cast<std::size_t>(peer)]; }
+  bool include(int peer) const { return known() && is_dead(job_rank(peer)); }
+};
+
 // One communicator: its channel and MPI's own collectives on it. Keep the Mpi alive; no request may
 // be in flight when the group is destroyed, unless it is marked broken.
 class MpiGroup : public Links, public NativeWindows {
  public:
-  // `world_ranks`: its members, as MPI numbers them. `is_dead`: as in GroupCreation.
+  // `world_ranks`: its members, as MPI numbers them.
   MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank, std::vector<int> world_ranks,
-           std::function<bool(int)> is_dead);
+           PeerDeaths deaths);
   ~MpiGroup() override;
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
@@ -90,9 +100,7 @@ struct GroupCreation {
   // Called about every 100 ms while a rank waits for its peers. Throws Error if one of them is
   // lost.
   std::function<void()> check_peers = [] {};
-  // Whether the process of this rank of the group is known to be dead. Null: not known. Asked
-  // before each message.
-  std::function<bool(int)> is_dead = {};
+  PeerDeaths deaths = {};
   std::string what = {};  // for messages, where it is not "the creation": "the opening of window 3"
 };
 

@@ -49,7 +49,7 @@ std::unique_ptr<MpiGroup> Mpi::create_group(std::span<const int> world_ranks, st
       is_world ? copy_world(creation) : create_part(world_ranks, static_cast<int>(tag), creation);
   return std::make_unique<MpiGroup>(
       shared_from_this(), communicator, static_cast<int>(self - world_ranks.begin()),
-      std::vector<int>(world_ranks.begin(), world_ranks.end()), creation.is_dead);
+      std::vector<int>(world_ranks.begin(), world_ranks.end()), creation.deaths);
 }
 
 // The whole world: copied without blocking inside MPI, which matters when there are more ranks than

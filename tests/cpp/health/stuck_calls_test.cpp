@@ -15,10 +15,12 @@ namespace {
 
 using namespace std::chrono_literals;  // NOLINT
 
+bool is_dead(int rank) { return rank == 7; }
+
 // Looks so often, kBetweenLooks apart; whether one of them has found a thread stuck.
 bool look(StuckCalls& calls, StuckCalls::Clock::time_point& now, int times) {
   bool stuck = false;
-  for (int i = 0; i < times; ++i) stuck |= calls.look(now += StuckCalls::kBetweenLooks);
+  for (int i = 0; i < times; ++i) stuck |= calls.look(is_dead, now += StuckCalls::kBetweenLooks);
   return stuck;
 }
 
@@ -28,8 +30,18 @@ TEST(StuckCalls, AreThoseOfOneCallAtManyLooks) {
   EXPECT_FALSE(look(calls, now, 2 * StuckCalls::kLooks)) << "no thread is in a call";
   const ForeignCall call(true);
   EXPECT_FALSE(look(calls, now, StuckCalls::kLooks - 1));
-  EXPECT_FALSE(calls.look(now + 1ms)) << "too soon to count";
+  EXPECT_FALSE(calls.look(is_dead, now + 1ms)) << "too soon to count";
   EXPECT_TRUE(look(calls, now, 1));
+}
+
+// MPI_Isend may wait for a peer that is only late.
+TEST(StuckCalls, AreThoseWhosePeerIsDead) {
+  for (const int peer : {6, 7}) {
+    StuckCalls calls;
+    auto now = StuckCalls::Clock::now();
+    const ForeignCall call(true, peer);
+    EXPECT_EQ(look(calls, now, StuckCalls::kLooks), is_dead(peer));
+  }
 }
 
 TEST(StuckCalls, AreNotManyCallsOneAfterTheOther) {
@@ -46,8 +58,8 @@ TEST(StuckCalls, AreNotCountedByTime) {
   StuckCalls calls;
   const auto now = StuckCalls::Clock::now();
   const ForeignCall call(true);
-  EXPECT_FALSE(calls.look(now));
-  EXPECT_FALSE(calls.look(now + 24h));
+  EXPECT_FALSE(calls.look(is_dead, now));
+  EXPECT_FALSE(calls.look(is_dead, now + 24h));
 }
 
 TEST(StuckCalls, DoNotCountUnwatchedCalls) {
