@@ -203,6 +203,7 @@ void altorch_close(void* group, const char* why) {
 }
 
 void altorch_leave(void* group) {
+  static_cast<CGroup*>(group)->communicator->leave();
   altorch_close(group, "the group was destroyed");
   delete static_cast<CGroup*>(group);
 }

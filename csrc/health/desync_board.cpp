@@ -69,15 +69,14 @@ void DesyncBoard::publish_closed(const std::string& operation, const Error& caus
 }
 
 // c10d prints a trace when it sends to a store whose host has gone.
-void DesyncBoard::publish_left(const FinishedCalls& calls) {
-  if (!store_->is_hosted()) return;
-  set(left_key(rank_), std::to_string(calls.on_cpu) + " " + std::to_string(calls.on_gpu));
+void DesyncBoard::publish_left(std::uint64_t finished) {
+  if (store_->is_hosted()) set(left_key(rank_), std::to_string(finished));
 }
 
-std::optional<FinishedCalls> DesyncBoard::left(int peer) {
-  FinishedCalls calls;
+std::optional<std::uint64_t> DesyncBoard::left(int peer) {
+  std::uint64_t finished = 0;
   std::istringstream stream(note(left_key(peer)).value_or(""));
-  return stream >> calls.on_cpu >> calls.on_gpu ? std::optional(calls) : std::nullopt;
+  return stream >> finished ? std::optional(finished) : std::nullopt;
 }
 
 void DesyncBoard::answer(const CallNote& note) {

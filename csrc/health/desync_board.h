@@ -34,11 +34,6 @@ struct CallNote {
   }
 };
 
-// The sequence numbers of the last collectives that a rank has finished.
-struct FinishedCalls {
-  std::uint64_t on_cpu = 0, on_gpu = 0;
-};
-
 class DesyncBoard {
  public:
   // `group` names the group for the whole job.
@@ -63,8 +58,9 @@ class DesyncBoard {
   void publish_refusal(const CallNote& note, const std::string& cause);
   // The operation failed after it was started, and this rank will run no other.
   void publish_closed(const std::string& operation, const Error& cause);
-  // This rank leaves the group in good order, after so many calls.
-  void publish_left(const FinishedCalls& calls);
+  // This rank leaves the group in good order. `finished`: the sequence number of its last
+  // collective on CPU tensors.
+  void publish_left(std::uint64_t finished);
   // Answers a query: if this rank made another call under that number, publishes its own.
   void answer(const CallNote& note);
 
@@ -88,7 +84,7 @@ class DesyncBoard {
   // As compare(), but finds only that a peer has closed the group.
   std::optional<Finding> closed();
   // What `peer` finished before it left the group in good order, or nothing.
-  std::optional<FinishedCalls> left(int peer);
+  std::optional<std::uint64_t> left(int peer);
   // Publishes that a message to or from `peer` waits. Returns whether the peer's end is on a GPU,
   // or nothing if the peer does not wait for it.
   std::optional<bool> compare_message(int peer, bool sends, std::int64_t tag, bool on_gpu);

@@ -30,7 +30,7 @@ void end_stuck_process(int rank, const std::string& lost) {
       "altorch: global rank " + std::to_string(rank) + " has not returned from a call of MPI for " +
       std::to_string(seconds) + " s, since " + lost +
       ". Open MPI 4 can lock itself up when a peer dies, and MPICH over TCP may try to connect to "
-      "it for ever. The call cannot be interrupted, so this process exits. Start the job again; "
+      "it without end. The call cannot be interrupted, so this process exits. Start the job again; "
       "Gloo (ALTORCH_MPI=none) returns an error.\n";
   static std::atomic_flag said;  // by another monitor of this process
   if (!said.test_and_set() && write(STDERR_FILENO, message.data(), message.size()) < 0) {

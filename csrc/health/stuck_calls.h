@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Threads that do not come back from MPI after a rank is lost. When a write to that rank fails in
 // MPI_Test, Open MPI 4 waits for a lock that the same thread holds. MPICH over TCP (ofi) tries to
-// connect to a dead rank for ever, in the first MPI_Isend to it. Nothing can interrupt the thread,
-// so no error reaches the program, and no timeout ends the call. The process has to exit.
+// connect to a dead rank without end, in the first MPI_Isend to it. Nothing can interrupt the
+// thread, so no error reaches the program, and no timeout ends the call. The process has to exit.
 //
 // Looks are counted, and not time: a process that was stopped for a while has made none meanwhile.
 // They come late while the thread of LivenessMonitor reports a death to a slow store.

@@ -16,7 +16,7 @@ namespace altorch {
 // Thread rules: one thread; calls do not nest.
 class ForeignCall {
  public:
-  // What stands for a peer where the call waits for no peer that lives.
+  // The call never waits for a peer that lives.
   static constexpr int kNoPeer = -1;
   // `is_watched`: false marks nothing. `peer`: the rank of the job that the call may wait for as
   // long as that rank lives.

@@ -143,7 +143,7 @@ Error Group::abort_call(const Operation& operation, const Error& cause, bool tel
 
 void Group::leave() {
   if (size_ == 1 || is_closing()) return;
-  board_->publish_left({orders_[0].finished.load(), orders_[1].finished.load()});
+  board_->publish_left(finished_.load());
 }
 
 // The thread that drives ends what is in flight.

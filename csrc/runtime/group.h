@@ -78,8 +78,7 @@ class Group {
   // Call it when the operation has succeeded. `took`: its duration; zero: unknown.
   void finished(const Operation& operation, const char* transport, std::string_view route,
                 std::chrono::nanoseconds took) {
-    if (operation.is_collective())
-      order_of(operation.device).finished.store(operation.sequence, std::memory_order_relaxed);
+    if (operation.is_collective() && !operation.on_gpu()) count_finished(operation.sequence);
     const ObservedCall call = observed(operation);
     for (const auto& observer : observers_) observer->finished(call, transport, route, took);
   }
@@ -111,8 +110,9 @@ class Group {
   // from the first one, and do not replace it. `tell`: also tells the peers through the store,
   // which may wait for this rank. Returns the error with its label. Throws nothing.
   Error abort_call(const Operation& operation, const Error& cause, bool tell = true);
-  // Call it when this rank destroys the group. Peers that still wait then do not take the end of
-  // its process for a loss, as far as it has finished their calls. Does nothing in a closed group.
+  // Call it when the program destroys the group. Peers that still wait on CPU tensors then do not
+  // take the end of its process for a loss, as far as it has finished their calls. Does nothing in
+  // a closed group.
   void leave();
   // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent,
   // needs no peer.
@@ -127,9 +127,15 @@ class Group {
   // Ranks may call CPU and CUDA collectives in different orders: one thread saves a checkpoint
   // while another trains.
   struct Order {
-    std::atomic<std::uint64_t> sequence{0}, finished{0};
+    std::atomic<std::uint64_t> sequence{0};
     std::uint64_t history = 0;
   };
+  // Two threads may finish calls one after the other and come here in the other order.
+  void count_finished(std::uint64_t number) {
+    std::uint64_t last = finished_.load(std::memory_order_relaxed);
+    while (last < number && !finished_.compare_exchange_weak(last, number, std::memory_order_relaxed)) {
+    }
+  }
   void append(Operation& operation);
   Order& order_of(int device) { return orders_[device != kHostDevice]; }
   void tell_failed(const Operation& operation, const Error& explained) const;
@@ -154,6 +160,7 @@ class Group {
   std::vector<std::shared_ptr<Observer>> observers_ = {statistics_};
 
   std::atomic<std::uint64_t> barriers_{0};  // with a place in both orders
+  std::atomic<std::uint64_t> finished_{0};  // the last collective on CPU tensors
 
   mutable std::mutex mutex_;      // a leaf; guards what follows
   std::array<Order, 2> orders_;   // on CPU tensors, on CUDA tensors; their sequence needs no lock

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who uses which tags of a channel: users' messages the lowest quarter, then windows, and the
-// engine's collectives the upper half.
+// The tags of a channel by their users: users' messages have the lowest quarter, windows follow,
+// and the engine's collectives have the upper half.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ struct TagLayout {
   int engine_bits;
   std::int64_t first_engine() const { return std::int64_t{1} << engine_bits; }
   std::int64_t max_message() const { return (first_engine() >> 1) - 1; }
-  // Of messages that the backend sends for itself.
+  // The backend's own messages have this tag.
   std::int64_t own_message() const { return max_message() + 1; }
   // The first of `each` tags of a group's `number`-th window. Windows far apart share theirs.
   std::int64_t window(int number, std::int64_t each) const {

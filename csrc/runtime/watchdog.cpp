@@ -50,8 +50,8 @@ std::string text_of(const Group& group, std::span<const int> late) {
   return text_of_late_ranks(*group.watch(), group.membership().key, late, group.global_ranks());
 }
 
-// A message between ranks that live does not fail by the death of a third. But that may be what
-// keeps the peer away.
+// A message between ranks that live does not fail by the death of a third. But the peer may have
+// given up because of it.
 std::string text_of_dead(const Group& group) {
   if (!group.watch()) return "";
   const auto death = group.watch()->liveness.check(group.global_ranks(), /*ask_store=*/false);
@@ -155,43 +155,48 @@ std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Wait& w
   if (!operation.is_collective() && operation.root >= 0)
     ranks = ranks.subspan(static_cast<std::size_t>(operation.root), 1);
   const bool ask_store = wait.looks % 10 == 0;
-  const auto death = group_.watch()->liveness.check(ranks, ask_store || wait.suspicions == 1);
+  auto death = group_.watch()->liveness.check(ranks, ask_store || wait.suspicions == 1);
+  if (death && may_end_early(operation)) death = needed_death(operation);
   wait.suspicions = death ? wait.suspicions + 1 : 0;
   if (!death || wait.suspicions < (death->is_far ? kFarLooks : kNearLooks)) return std::nullopt;
-  const auto needed = needed_death(operation, ranks);
-  return needed ? std::optional(lost(*needed)) : std::nullopt;
+  return lost(*death);
 }
 
-std::optional<Liveness::Death> Watchdog::needed_death(const Operation& operation,
-                                                      std::span<const int> ranks) {
-  const std::span<const int> all = group_.global_ranks();
+// A rank may end while others still wait in a call on the host of which it has done its part: it
+// has sent all that it was to send. A receive from any rank needs no particular rank. A GPU group
+// counts a call as finished when it is enqueued, and its handshakes need every rank.
+bool Watchdog::may_end_early(const Operation& operation) {
+  if (operation.on_gpu()) return false;
+  return operation.is_collective() ? operation.sequence > 0
+                                   : operation.is_message() && operation.root == kAnySource;
+}
+
+std::optional<Liveness::Death> Watchdog::needed_death(const Operation& operation) {
+  const std::vector<int>& all = group_.global_ranks();
   std::optional<Liveness::Death> first;
-  int others = 0, gone = 0;
-  for (const int& rank : ranks) {
-    const auto own_rank = static_cast<int>(&rank - all.data());
-    others += own_rank != group_.rank();
-    const auto death = group_.watch()->liveness.check({&rank, 1}, /*ask_store=*/false);
+  int gone = 0;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const auto death =
+        group_.watch()->liveness.check({&all[static_cast<std::size_t>(rank)], 1}, /*ask_store=*/false);
     if (!death) continue;
-    if (!is_done_with(operation, own_rank)) return death;
+    const auto finished = finished_by(rank);
+    if (!finished || (operation.is_collective() && operation.sequence > *finished)) return death;
     ++gone;
     if (!first) first = death;
   }
-  // No rank is left that could send.
-  return operation.is_message() && gone == others ? first : std::nullopt;
+  const bool no_sender = operation.is_message() && gone == group_.size() - 1;
+  return no_sender ? first : std::nullopt;
 }
 
-// A rank may end while others still wait in a call of which it has done its part: it has sent all
-// that it was to send. A receive from any rank needs none of them in particular.
-bool Watchdog::is_done_with(const Operation& operation, int rank) {
+std::optional<std::uint64_t> Watchdog::finished_by(int dead) {
   const std::lock_guard lock(mutex_);
-  auto left = left_.find(rank);
+  auto left = left_.find(dead);
   if (left == left_.end()) {
-    const auto calls = group_.board().left(rank);
-    if (!calls) return false;
-    left = left_.emplace(rank, *calls).first;
+    const auto finished = group_.board().left(dead);
+    if (!finished) return std::nullopt;
+    left = left_.emplace(dead, *finished).first;
   }
-  if (!operation.is_collective()) return operation.is_message() && operation.root == kAnySource;
-  return operation.sequence <= (operation.on_gpu() ? left->second.on_gpu : left->second.on_cpu);
+  return left->second;
 }
 
 std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Wait& wait) {
@@ -234,10 +239,20 @@ std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
   return finding->aborted;
 }
 
-std::optional<Error> Watchdog::death_behind(const Error& cause, bool ask_store) const {
+// A rank that has left the group in good order is the last to be blamed.
+std::optional<Error> Watchdog::death_behind(const Error& cause, bool ask_store) {
   if (!group_.watch()) return std::nullopt;
-  const auto death = group_.watch()->liveness.check(group_.global_ranks(), ask_store);
-  return death ? std::optional(lost(*death, std::string(" (") + cause.what() + ")")) : std::nullopt;
+  const std::vector<int>& all = group_.global_ranks();
+  auto death = group_.watch()->liveness.check(all, ask_store);
+  if (!death) return std::nullopt;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const auto other =
+        group_.watch()->liveness.check({&all[static_cast<std::size_t>(rank)], 1}, /*ask_store=*/false);
+    if (!other || finished_by(rank)) continue;
+    death = other;
+    break;
+  }
+  return lost(*death, std::string(" (") + cause.what() + ")");
 }
 
 // Every rank does so, so it asks the store ten times.
@@ -254,7 +269,7 @@ std::optional<Error> Watchdog::look_while_a_peer_dies(std::chrono::milliseconds 
 // A killed peer reaches a transport as a failed system call: its words name neither the rank nor
 // the reason.
 Error Watchdog::with_its_reason(const Error& cause) {
-  if (cause.kind() != ErrorKind::kTransport || !group_.watch()) return cause;
+  if (cause.kind() != ErrorKind::kTransport || !group_.watch() || group_.is_closing()) return cause;
   return look_while_a_peer_dies(kDying, [&](bool ask_store) { return death_behind(cause, ask_store); })
       .value_or(cause);
 }

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <span>
 
 #include "runtime/group.h"
 #include "runtime/task.h"
@@ -69,12 +68,15 @@ class Watchdog {
 
  private:
   std::optional<Error> look_for_dead(const Operation& operation, Wait& wait);
-  // The first death among these global ranks of a rank that the operation still needs.
-  std::optional<Liveness::Death> needed_death(const Operation& operation, std::span<const int> ranks);
-  bool is_done_with(const Operation& operation, int rank);
+  // Whether ranks may end before the operation does.
+  static bool may_end_early(const Operation& operation);
+  // The first death of a rank that such an operation still needs.
+  std::optional<Liveness::Death> needed_death(const Operation& operation);
+  // What a dead rank of the group had finished when it left in good order, or nothing.
+  std::optional<std::uint64_t> finished_by(int dead);
   std::optional<Error> closed_by_peer(const Operation& operation, Wait& wait);
   // The death of a peer, if that is what the error comes from.
-  std::optional<Error> death_behind(const Error& cause, bool ask_store) const;
+  std::optional<Error> death_behind(const Error& cause, bool ask_store);
   // What `look_at(ask_store)` finds first, within `limit`.
   template <typename Look>
   std::optional<Error> look_while_a_peer_dies(std::chrono::milliseconds limit, const Look& look_at);
@@ -88,7 +90,7 @@ class Watchdog {
   Group& group_;
   const std::chrono::milliseconds stall_;
   std::mutex mutex_;                   // guards left_
-  std::map<int, FinishedCalls> left_;  // dead ranks of the group that had left it before
+  std::map<int, std::uint64_t> left_;  // by dead rank that had left before: what it had finished
 };
 
 }  // namespace altorch

@@ -40,7 +40,7 @@ struct NativeRow {
   const char* lacks = "the transport has no such collective that gives every rank the same bits";
 };
 
-// What rules know of a group.
+// Rules know this of a group.
 struct GroupSize {
   int ranks = 1, nodes = 1;  // as in World
 };

@@ -191,6 +191,8 @@ def test_a_barrier_with_a_device_is_one_call(world):
     try:
         assert group._get_sequence_number_for_group() == 9
     except RuntimeError as error:
+        if "does not yet support sequence numbers" not in str(error):
+            raise
         pytest.skip(f"this torch has no sequence numbers for other backends: {error}")
 
 
@@ -200,6 +202,8 @@ def test_sequence_numbers_count_collectives(world):
     try:
         before = group._get_sequence_number_for_group()
     except RuntimeError as error:
+        if "does not yet support sequence numbers" not in str(error):
+            raise
         pytest.skip(f"this torch has no sequence numbers for other backends: {error}")
     for _ in range(5):
         dist.all_reduce(torch.ones(2), group=group)

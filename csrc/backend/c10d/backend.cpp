@@ -75,7 +75,7 @@ AlBackend::~AlBackend() {
 void AlBackend::release_resources() {
   if (!communicator_) return;
   trace_.reset();
-  shutdown();
+  end();
   if (!ProgressThread::usable()) {  // a forked child: what NCCL and the device have in flight is its parent's
     for (std::shared_ptr<CudaGroup>& group : cuda_groups_)
       leak_intentionally(std::make_unique<std::shared_ptr<CudaGroup>>(std::move(group)));
@@ -107,10 +107,16 @@ void AlBackend::close_for_reconfigure() {
   for (const auto& group : cuda_groups()) group->abort("the group was reconfigured");
 }
 
+// The program destroys the group. A program that an exception ends only drops it, and says nothing
+// of what it has finished.
 void AlBackend::shutdown() {
+  if (communicator_) communicator_->leave();
+  end();
+}
+
+void AlBackend::end() {
   if (!communicator_) return;  // released
   transport_->group_ends(communicator_->membership());
-  communicator_->leave();
   // Peers do not wait for a rank that has ended its group; but in a window they count on it without
   // a word.
   communicator_->close("the group was destroyed", /*tell=*/Windows::of(*communicator_).any());

@@ -236,6 +236,7 @@ class AlBackend : public c10d::Backend {
   const char* transport() const { return communicator_->transport(); }
 
  private:
+  void end();
   // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it.
   // What `fill` throws is reported to the peers, because they may already wait in the call.
   // `device`: where the tensors are (cuda_device_of()), before they are checked. A barrier gives a

@@ -146,7 +146,7 @@ std::unique_lock<std::mutex> MpiChannel::alone() {
   return may_race ? std::unique_lock(posting_) : std::unique_lock<std::mutex>();
 }
 
-// It comes again after as many messages as there are tags. Two such messages of one pair of ranks
+// A tag repeats after as many messages as there are tags. Two such messages of one pair of ranks
 // would still arrive in order.
 std::int64_t MpiChannel::next_pieces_tag() {
   const std::int64_t first = max_tag() + 1;

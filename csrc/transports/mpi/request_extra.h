@@ -14,7 +14,7 @@
 namespace altorch {
 
 // What comes first of a long message. The magic number tells it from a message of the same length.
-// `pieces_tag`: of its pieces.
+// Its pieces have `pieces_tag`.
 struct LongHeader {
   static constexpr std::uint64_t kMagic[2] = {0x616C746F7263686Cull, 0x9E3779B97F4A7C15ull};
   std::uint64_t magic[2] = {kMagic[0], kMagic[1]};

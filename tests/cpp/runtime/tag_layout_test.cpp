@@ -8,7 +8,7 @@ namespace altorch {
 namespace {
 
 // What MPI guarantees, what MPICH, UCX and Open MPI have, and the other transports.
-TEST(TagLayout, NobodyHasTheTagOfAnother) {
+TEST(TagLayout, EachUserHasItsOwnTags) {
   constexpr std::int64_t kEach = 5;
   for (const std::int64_t most :
        {std::int64_t{32'767}, (std::int64_t{1} << 22) - 1, std::int64_t{1} << 26, (std::int64_t{1} << 28) - 1,
