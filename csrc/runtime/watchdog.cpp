@@ -50,8 +50,13 @@ std::string text_of(const Group& group, std::span<const int> late) {
   return text_of_late_ranks(*group.watch(), group.membership().key, late, group.global_ranks());
 }
 
-// A message between ranks that live does not fail by the death of a third. But the peer may have
-// given up because of it.
+std::optional<Liveness::Death> death_of(const Group& group, int rank) {
+  const int& global_rank = group.global_ranks()[static_cast<std::size_t>(rank)];
+  return group.watch()->liveness.check({&global_rank, 1}, /*ask_store=*/false);
+}
+
+// A message between ranks that live does not fail by the death of a third. But its peer may have
+// aborted its own calls for that reason.
 std::string text_of_dead(const Group& group) {
   if (!group.watch()) return "";
   const auto death = group.watch()->liveness.check(group.global_ranks(), /*ask_store=*/false);
@@ -172,12 +177,10 @@ bool Watchdog::may_end_early(const Operation& operation) {
 }
 
 std::optional<Liveness::Death> Watchdog::needed_death(const Operation& operation) {
-  const std::vector<int>& all = group_.global_ranks();
   std::optional<Liveness::Death> first;
   int gone = 0;
   for (int rank = 0; rank < group_.size(); ++rank) {
-    const auto death =
-        group_.watch()->liveness.check({&all[static_cast<std::size_t>(rank)], 1}, /*ask_store=*/false);
+    const auto death = death_of(group_, rank);
     if (!death) continue;
     const auto finished = finished_by(rank);
     if (!finished || (operation.is_collective() && operation.sequence > *finished)) return death;
@@ -242,12 +245,10 @@ std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
 // A rank that has left the group in good order is the last to be blamed.
 std::optional<Error> Watchdog::death_behind(const Error& cause, bool ask_store) {
   if (!group_.watch()) return std::nullopt;
-  const std::vector<int>& all = group_.global_ranks();
-  auto death = group_.watch()->liveness.check(all, ask_store);
+  auto death = group_.watch()->liveness.check(group_.global_ranks(), ask_store);
   if (!death) return std::nullopt;
   for (int rank = 0; rank < group_.size(); ++rank) {
-    const auto other =
-        group_.watch()->liveness.check({&all[static_cast<std::size_t>(rank)], 1}, /*ask_store=*/false);
+    const auto other = death_of(group_, rank);
     if (!other || finished_by(rank)) continue;
     death = other;
     break;

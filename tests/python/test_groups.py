@@ -178,6 +178,15 @@ def test_monitored_barrier_names_the_late_rank(world):
     dist.barrier()
 
 
+def sequence_number(group):
+    try:
+        return group._get_sequence_number_for_group()
+    except RuntimeError as error:
+        if "does not yet support sequence numbers" not in str(error):
+            raise
+        pytest.skip(f"this torch has no sequence numbers for other backends: {error}")
+
+
 @on_ranks(2)
 def test_a_barrier_with_a_device_is_one_call(world):
     """It has a place among the CUDA calls, too, and counts once."""
@@ -188,23 +197,13 @@ def test_a_barrier_with_a_device_is_one_call(world):
         dist.all_reduce(tensor, group=group)
         dist.barrier(group)
         assert tensor.eq(2 * turn + 1).all()
-    try:
-        assert group._get_sequence_number_for_group() == 9
-    except RuntimeError as error:
-        if "does not yet support sequence numbers" not in str(error):
-            raise
-        pytest.skip(f"this torch has no sequence numbers for other backends: {error}")
+    assert sequence_number(group) == 9
 
 
 @on_ranks(1, 2, 3)
 def test_sequence_numbers_count_collectives(world):
     group = dist.new_group()
-    try:
-        before = group._get_sequence_number_for_group()
-    except RuntimeError as error:
-        if "does not yet support sequence numbers" not in str(error):
-            raise
-        pytest.skip(f"this torch has no sequence numbers for other backends: {error}")
+    before = sequence_number(group)
     for _ in range(5):
         dist.all_reduce(torch.ones(2), group=group)
     dist.barrier(group)
