@@ -107,8 +107,6 @@ void AlBackend::close_for_reconfigure() {
   for (const auto& group : cuda_groups()) group->abort("the group was reconfigured");
 }
 
-// The program destroys the group. A program that an exception ends only drops it, and says nothing
-// of what it has finished.
 void AlBackend::shutdown() {
   if (communicator_) communicator_->leave();
   end();

@@ -129,6 +129,9 @@ class AlBackend : public c10d::Backend {
   // reconfigure() has replaced this group: calls under way fail, and peers do not wait for this
   // rank. Idempotent.
   void close_for_reconfigure();
+  // As shutdown(), for a group that the program only drops: it may have been ended by an exception,
+  // so it writes nothing of what this rank has finished. Idempotent.
+  void end();
 
   // Release the memory that the group has taken on this rank's GPU, and take it back. GpuRoutes
   // says which of it is collective, docs/streams.md what users are told. torch declares these
@@ -236,7 +239,6 @@ class AlBackend : public c10d::Backend {
   const char* transport() const { return communicator_->transport(); }
 
  private:
-  void end();
   // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it.
   // What `fill` throws is reported to the peers, because they may already wait in the call.
   // `device`: where the tensors are (cuda_device_of()), before they are checked. A barrier gives a

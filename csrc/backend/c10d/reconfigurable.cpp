@@ -253,19 +253,19 @@ void ReconfigurableBackend::interrupt(const char* why) {
   if (under_way_) under_way_->raise(why);
 }
 
-void ReconfigurableBackend::shutdown() {
+c10::intrusive_ptr<AlBackend> ReconfigurableBackend::close() {
   interrupt("another thread destroyed the group");
-  c10::intrusive_ptr<AlBackend> last;
-  {
-    const std::lock_guard lock(mutex_);
-    is_closed_ = true;
-    last = now_;
-  }
-  if (last) last->shutdown();
+  const std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  return now_;
+}
+
+void ReconfigurableBackend::shutdown() {
+  if (const auto last = close()) last->shutdown();
 }
 
 void ReconfigurableBackend::release_resources() {
-  shutdown();
+  if (const auto last = close()) last->end();
   // All of it outlives the lock: ends of groups wait, and what belongs to Python takes its lock.
   std::shared_ptr<const Make> make;
   std::map<std::int64_t, c10d::AbortHook> hooks;

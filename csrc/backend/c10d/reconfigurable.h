@@ -102,6 +102,8 @@ class ReconfigurableBackend : public c10d::Backend {
   void replace(const Asked& asked);
   // Ends the reconfigure() that another thread is in.
   void interrupt(const char* why);
+  // There will be no other generation. Returns the last.
+  c10::intrusive_ptr<AlBackend> close();
 
   const std::string name_;
   const std::string own_name_ = random_name();  // in handles: identifies this object
