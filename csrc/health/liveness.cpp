@@ -27,9 +27,7 @@ void Liveness::wait_until_reported() const {
   if (getpid() == process_) monitor_->wait_until_reported(kToReport);
 }
 
-bool Liveness::is_dead(int rank) const {
-  return monitor_->has_deaths() && getpid() == process_ && monitor_->is_dead(rank);
-}
+std::shared_ptr<const KnownDeaths> Liveness::known_deaths() const { return monitor_; }
 
 bool Liveness::has_far_members() const { return monitor_->has_far_members(); }
 

@@ -20,6 +20,7 @@
 #include "health/late_question.h"
 #include "health/process_id.h"
 #include "rendezvous/key_value_store.h"
+#include "rendezvous/peer_deaths.h"
 
 namespace altorch {
 
@@ -57,8 +58,7 @@ class Liveness {
     bool is_far;  // on another node
   };
   std::optional<Death> check(std::span<const int> ranks, bool ask_store);
-  // Whether the rank (of the job) is known to be dead: cheap, for a question before each message.
-  bool is_dead(int rank) const;
+  std::shared_ptr<const KnownDeaths> known_deaths() const;
   // Whether some members are on other nodes than this process.
   bool has_far_members() const;
   // Sends the question to a process of that rank's node, if one can be reached. Does not wait.

@@ -33,6 +33,7 @@ int open_pidfd(long pid) {
 
 LivenessMonitor::LivenessMonitor(LivenessSettings settings)
     : settings_(std::move(settings)),
+      process_(getpid()),
       node_(settings_.members.at(settings_.rank).node),
       links_(settings_),
       events_(settings_),
@@ -185,9 +186,10 @@ std::string LivenessMonitor::lost() const {
   return "global rank " + std::to_string(rank) + " was lost (" + evidence + ")";
 }
 
-bool LivenessMonitor::is_dead(int rank) const {
+bool LivenessMonitor::is_dead(int job_rank) const {
+  if (!has_deaths() || getpid() != process_) return false;
   const std::lock_guard lock(mutex_);
-  return deaths_.contains(rank);
+  return deaths_.contains(job_rank);
 }
 
 std::map<int, std::string> LivenessMonitor::deaths() const {
@@ -214,8 +216,7 @@ void LivenessMonitor::run() {
     if (has_deaths()) {
       const auto longest = static_cast<int>(StuckCalls::kBetweenLooks.count());
       if (timeout_ms < 0 || timeout_ms > longest) timeout_ms = longest;
-      if (stuck_calls_.look([this](int rank) { return is_dead(rank); }))
-        end_stuck_process(settings_.rank, lost());
+      if (stuck_calls_.look(*this)) end_stuck_process(settings_.rank, lost());
     }
     if (poll(entries.data(), entries.size(), timeout_ms) < 0) continue;
     if (stopping_) break;

@@ -20,10 +20,10 @@
 
 namespace altorch {
 
-class LivenessMonitor {
+class LivenessMonitor : public KnownDeaths {
  public:
   explicit LivenessMonitor(LivenessSettings settings);
-  ~LivenessMonitor();
+  ~LivenessMonitor() override;
   LivenessMonitor(const LivenessMonitor&) = delete;
 
   bool has_peers() const { return settings_.members.size() > 1; }
@@ -31,7 +31,7 @@ class LivenessMonitor {
   const LivenessSettings& settings() const { return settings_; }
   std::map<int, std::string> deaths() const;
   bool has_deaths() const { return count_.load(std::memory_order_acquire) > 0; }
-  bool is_dead(int rank) const;
+  bool is_dead(int job_rank) const override;
   std::optional<Liveness::Death> check(std::span<const int> ranks, bool ask_store);
   // Any thread. Does not wait: the thread passes it on.
   void ask(const LateQuestion& question);
@@ -63,6 +63,7 @@ class LivenessMonitor {
   void pass_on_what_was_asked();
 
   const LivenessSettings settings_;
+  const long process_;
   const std::string node_;
   int leader_ = 0;  // of this node: the one that is linked to others
   bool has_far_members_ = false;

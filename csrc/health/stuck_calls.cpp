@@ -8,13 +8,14 @@
 
 namespace altorch {
 
-bool StuckCalls::look(const std::function<bool(int rank)>& is_dead, Clock::time_point now) {
+bool StuckCalls::look(const KnownDeaths& watch, Clock::time_point now) {
   if (now - last_ < kBetweenLooks) return false;
   last_ = now;
   std::map<ForeignCall::Call, int> seen;
   bool stuck = false;
   for (const ForeignCall::Call& call : ForeignCall::all()) {
-    if (call.peer != ForeignCall::kNoPeer && !is_dead(call.peer)) continue;
+    const auto& [its_watch, rank] = call.peer;
+    if (its_watch && !(its_watch == &watch && watch.is_dead(rank))) continue;
     const auto before = seen_.find(call);
     const int times = before == seen_.end() ? 1 : before->second + 1;
     stuck |= times >= kLooks;

@@ -9,11 +9,11 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <map>
 #include <string>
 
 #include "platform/foreign_call.h"
+#include "rendezvous/peer_deaths.h"
 
 namespace altorch {
 
@@ -24,9 +24,9 @@ class StuckCalls {
   static constexpr int kLooks = 10;
 
   // Whether a thread was in one call at kLooks looks. A call that may wait for a peer counts when
-  // that peer is dead. To be called every kBetweenLooks; a look that comes sooner does not count.
-  // One thread.
-  bool look(const std::function<bool(int rank)>& is_dead, Clock::time_point now = Clock::now());
+  // that peer is dead, as `watch` knows. To be called every kBetweenLooks; a look that comes sooner
+  // does not count. One thread.
+  bool look(const KnownDeaths& watch, Clock::time_point now = Clock::now());
 
  private:
   Clock::time_point last_{};

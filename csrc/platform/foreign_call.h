@@ -16,12 +16,19 @@ namespace altorch {
 // Thread rules: one thread; calls do not nest.
 class ForeignCall {
  public:
-  // The call never waits for a peer that lives.
-  static constexpr int kNoPeer = -1;
-  // `is_watched`: false marks nothing. `peer`: the rank of the job that the call may wait for as
-  // long as that rank lives.
-  explicit ForeignCall(bool is_watched, int peer = kNoPeer) : own_(is_watched ? &own() : nullptr) {
-    if (own_) own_->peer.store(peer, std::memory_order_relaxed);
+  // A rank as `watch` numbers it (rendezvous/peer_deaths.h); without a watch, no rank.
+  struct Peer {
+    const void* watch = nullptr;
+    int rank = -1;
+    auto operator<=>(const Peer&) const = default;
+  };
+  // `is_watched`: false marks nothing. `peer`: whom the call may wait for as long as it lives.
+  explicit ForeignCall(bool is_watched) : ForeignCall(is_watched, Peer()) {}
+  ForeignCall(bool is_watched, const Peer& peer) : own_(is_watched ? &own() : nullptr) {
+    if (own_) {
+      own_->watch.store(peer.watch, std::memory_order_relaxed);
+      own_->rank.store(peer.rank, std::memory_order_relaxed);
+    }
     step();
   }
   ~ForeignCall() { step(); }
@@ -32,7 +39,7 @@ class ForeignCall {
   struct Call {
     const void* thread;
     std::uint64_t number;
-    int peer;
+    Peer peer;
     auto operator<=>(const Call&) const = default;
   };
   // What the threads of this process are in. Any thread. A forked child does not know the threads
@@ -43,7 +50,10 @@ class ForeignCall {
     const std::lock_guard lock(known.mutex);
     for (const Thread* each : known.threads)
       if (const auto number = each->begun.load(std::memory_order_relaxed); number % 2 != 0)
-        calls.push_back({each, number, each->peer.load(std::memory_order_relaxed)});
+        calls.push_back(
+            {each,
+             number,
+             {each->watch.load(std::memory_order_relaxed), each->rank.load(std::memory_order_relaxed)}});
     return calls;
   }
 
@@ -70,7 +80,8 @@ class ForeignCall {
       return ++threads << 32;
     }
     std::atomic<std::uint64_t> begun{first()};  // odd: in a call
-    std::atomic<int> peer{kNoPeer};
+    std::atomic<const void*> watch{nullptr};
+    std::atomic<int> rank{-1};
   };
 
   static Thread& own() {

@@ -3,18 +3,18 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "rendezvous/key_value_store.h"
+#include "rendezvous/peer_deaths.h"
 
 namespace altorch {
 
 struct JobWatch;  // trace/job_watch.h
 
-// The same on all ranks, except for `rank`, `store`, `watch` and `is_dead`.
+// The same on all ranks, except for `rank`, `store`, `watch` and `deaths`.
 struct Membership {
   std::string name;                      // of the group, for messages
   std::vector<int> global_ranks;         // by rank: ranks in the job, as its current first group numbers them
@@ -25,10 +25,10 @@ struct Membership {
   bool is_apart = false;         // not ranks of one current job: global_ranks are numbers of this group alone
   std::vector<int> before = {};  // survivors only: global_ranks as they were numbered until now
   std::string key = {};          // of this group alone, also among earlier groups of the same name
-  std::chrono::milliseconds timeout{0};  // for making the group
-  // By `watch`: whether this rank of the job is known to be dead. Cheap. May be null.
-  std::function<bool(int global_rank)> is_dead = {};
+  std::chrono::milliseconds timeout{0};            // for making the group
+  std::shared_ptr<const KnownDeaths> deaths = {};  // what `watch` knows; null without it
 
+  PeerDeaths peer_deaths() const { return {global_ranks, deaths}; }
   int size() const { return static_cast<int>(global_ranks.size()); }
 };
 

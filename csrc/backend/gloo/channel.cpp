@@ -33,13 +33,13 @@ bool wait_until_done(const GlooTransfer& transfer, std::chrono::steady_clock::ti
 }  // namespace
 
 GlooChannel::GlooChannel(std::shared_ptr<GlooMesh> mesh, std::uint64_t group, int rank,
-                         const std::vector<int>& job_ranks, std::function<bool(int)> is_dead)
+                         const std::vector<int>& job_ranks, std::shared_ptr<const KnownDeaths> deaths)
     : mesh_(std::move(mesh)),
       group_(group),
       rank_(rank),
       process_(getpid()),
       mesh_ranks_(mesh_->mesh_ranks_of(job_ranks)),
-      is_dead_(std::move(is_dead)),
+      deaths_(std::move(deaths)),
       inbox_(mesh_->enter(group_, mesh_ranks_)) {}
 
 GlooChannel::~GlooChannel() {
@@ -153,7 +153,7 @@ bool GlooChannel::cancel(std::span<Request> requests) {
     });
   };
   release_the_done([&](const GlooTransfer& transfer) {
-    return !is_dead_ || transfer.peer < 0 || !is_dead_(mesh_->job_rank(transfer.peer));
+    return !deaths_ || transfer.peer < 0 || !deaths_->is_dead(mesh_->job_rank(transfer.peer));
   });
   for (Request* request : under_way) {
     const GlooTransferPtr& transfer = *transfer_of(*request);

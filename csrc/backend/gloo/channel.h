@@ -4,11 +4,11 @@
 // Thread rules: any thread.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "backend/gloo/mesh.h"
+#include "rendezvous/peer_deaths.h"
 #include "transports/channel.h"
 
 namespace altorch::backend {
@@ -16,10 +16,9 @@ namespace altorch::backend {
 class GlooChannel final : public Channel {
  public:
   // `group`: an id that is the same on all its ranks, and no other group's; `job_ranks`: of its
-  // members, all in the mesh, this process at `rank`. `is_dead`: as in Membership; cancel() does
-  // not wait for such ranks.
+  // members, all in the mesh, this process at `rank`. cancel() does not wait for `deaths`.
   GlooChannel(std::shared_ptr<GlooMesh> mesh, std::uint64_t group, int rank,
-              const std::vector<int>& job_ranks, std::function<bool(int job_rank)> is_dead);
+              const std::vector<int>& job_ranks, std::shared_ptr<const KnownDeaths> deaths);
   ~GlooChannel() override;
 
   int rank() const override { return rank_; }
@@ -41,7 +40,7 @@ class GlooChannel final : public Channel {
   const int rank_;
   const long process_;
   const std::vector<int> mesh_ranks_;  // by rank of the group
-  const std::function<bool(int)> is_dead_;
+  const std::shared_ptr<const KnownDeaths> deaths_;
   std::shared_ptr<GlooInbox> inbox_;
   // Several requests of a group may be tested in turn. Only the test of this one may sleep, and
   // only if the count of GlooEvent is still last_seen_, its value at the test before.

@@ -82,7 +82,7 @@ std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStor
   }
   return std::make_unique<MessageLinks>(
       "gloo",
-      std::make_unique<GlooChannel>(mesh, group_id(group), group.rank, group.global_ranks, group.is_dead));
+      std::make_unique<GlooChannel>(mesh, group_id(group), group.rank, group.global_ranks, group.deaths));
 }
 
 void GlooTransport::group_ends(const Membership& group) {

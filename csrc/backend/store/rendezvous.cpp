@@ -148,8 +148,7 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
     fail(error.what());
     throw;
   }
-  if (group_.watch)
-    group_.is_dead = [liveness = liveness_of(group_.watch)](int rank) { return liveness->is_dead(rank); };
+  if (group_.watch) group_.deaths = group_.watch->liveness.known_deaths();
   if (!group_.is_apart) {
     const std::lock_guard lock(current().mutex);
     current().watch = group_.watch;

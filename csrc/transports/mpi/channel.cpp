@@ -138,7 +138,8 @@ int MpiChannel::post_receive(void* data, std::size_t bytes, int peer, int tag, R
 
 ForeignCall MpiChannel::sending_to(int peer) const {
   if (may_lock_up_) return ForeignCall(true);
-  return deaths_.known() ? ForeignCall(true, deaths_.job_rank(peer)) : ForeignCall(false);
+  if (!deaths_.watch()) return ForeignCall(false);
+  return ForeignCall(true, {deaths_.watch(), deaths_.job_rank(peer)});
 }
 
 std::unique_lock<std::mutex> MpiChannel::alone() {

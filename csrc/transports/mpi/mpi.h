@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/peer_deaths.h"
 #include "transports/links.h"
 #include "transports/mpi/library.h"
 #include "transports/mpi/serial_lock.h"
@@ -43,16 +44,6 @@ constexpr const char* name_of(MpiOrigin origin) {
 
 class Mpi;
 class NativeThread;
-
-// Which ranks of a group are known to be dead; asked before each message.
-struct PeerDeaths {
-  std::vector<int> job_ranks = {};                 // by rank of the group
-  std::function<bool(int job_rank)> is_dead = {};  // null: not known
-
-  bool known() const { return is_dead != nullptr; }
-  int job_rank(int peer) const { return job_ranks[static_cast<std::size_t>(peer)]; }
-  bool include(int peer) const { return known() && is_dead(job_rank(peer)); }
-};
 
 // One communicator: its channel and MPI's own collectives on it. Keep the Mpi alive; no request may
 // be in flight when the group is destroyed, unless it is marked broken.

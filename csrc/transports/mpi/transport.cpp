@@ -16,7 +16,7 @@ std::unique_ptr<Links> MpiTransport::open(const Membership& group, KeyValueStore
   for (const int rank : group.global_ranks) ranks.push_back(mpi_rank_of_.at(rank));
   const auto tag = static_cast<std::int64_t>(Fnv().add(group.name).value() % 32768);
   GroupCreation creation{group.name, group.timeout, [&store] { store.check_peers(); }};
-  creation.deaths = {group.global_ranks, group.is_dead};
+  creation.deaths = group.peer_deaths();
   return mpi_->create_group(ranks, tag, creation);
 }
 

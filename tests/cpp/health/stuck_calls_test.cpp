@@ -15,12 +15,15 @@ namespace {
 
 using namespace std::chrono_literals;  // NOLINT
 
-bool is_dead(int rank) { return rank == 7; }
+struct Watch : KnownDeaths {
+  bool is_dead(int rank) const override { return rank == 7; }
+};
+const Watch watch, another;
 
 // Looks so often, kBetweenLooks apart; whether one of them has found a thread stuck.
 bool look(StuckCalls& calls, StuckCalls::Clock::time_point& now, int times) {
   bool stuck = false;
-  for (int i = 0; i < times; ++i) stuck |= calls.look(is_dead, now += StuckCalls::kBetweenLooks);
+  for (int i = 0; i < times; ++i) stuck |= calls.look(watch, now += StuckCalls::kBetweenLooks);
   return stuck;
 }
 
@@ -30,7 +33,7 @@ TEST(StuckCalls, AreThoseOfOneCallAtManyLooks) {
   EXPECT_FALSE(look(calls, now, 2 * StuckCalls::kLooks)) << "no thread is in a call";
   const ForeignCall call(true);
   EXPECT_FALSE(look(calls, now, StuckCalls::kLooks - 1));
-  EXPECT_FALSE(calls.look(is_dead, now + 1ms)) << "too soon to count";
+  EXPECT_FALSE(calls.look(watch, now + 1ms)) << "too soon to count";
   EXPECT_TRUE(look(calls, now, 1));
 }
 
@@ -39,9 +42,17 @@ TEST(StuckCalls, AreThoseWhosePeerIsDead) {
   for (const int peer : {6, 7}) {
     StuckCalls calls;
     auto now = StuckCalls::Clock::now();
-    const ForeignCall call(true, peer);
-    EXPECT_EQ(look(calls, now, StuckCalls::kLooks), is_dead(peer));
+    const ForeignCall call(true, {&watch, peer});
+    EXPECT_EQ(look(calls, now, StuckCalls::kLooks), watch.is_dead(peer));
   }
+}
+
+// Groups of two stores may number their ranks alike.
+TEST(StuckCalls, AreThoseOfOneWatch) {
+  StuckCalls calls;
+  auto now = StuckCalls::Clock::now();
+  const ForeignCall call(true, {&another, 7});
+  EXPECT_FALSE(look(calls, now, 2 * StuckCalls::kLooks));
 }
 
 TEST(StuckCalls, AreNotManyCallsOneAfterTheOther) {
@@ -58,8 +69,8 @@ TEST(StuckCalls, AreNotCountedByTime) {
   StuckCalls calls;
   const auto now = StuckCalls::Clock::now();
   const ForeignCall call(true);
-  EXPECT_FALSE(calls.look(is_dead, now));
-  EXPECT_FALSE(calls.look(is_dead, now + 24h));
+  EXPECT_FALSE(calls.look(watch, now));
+  EXPECT_FALSE(calls.look(watch, now + 24h));
 }
 
 TEST(StuckCalls, DoNotCountUnwatchedCalls) {
