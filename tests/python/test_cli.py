@@ -18,6 +18,7 @@ from harness import PROGRAM_DEADLINE
 from mpi_libraries import all_mpis
 
 from altorch.cli import _plot_gain
+from altorch.cli._output import Progress
 from tests.ranks.launch import backend_under_test, clean_environment, fork_server
 
 pytestmark = pytest.mark.skipif(
@@ -557,3 +558,12 @@ def test_route_setting_that_is_wrong_is_refused():
     )
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode != 0 and "nonsense" in last and "ALTORCH_ROUTE" in done.stderr, done.stderr
+
+
+def test_progress_is_told_in_lines_where_standard_error_is_a_file(capsys, monkeypatch):
+    monkeypatch.setattr(Progress, "LINE_EVERY", 0)
+    with Progress(2) as progress, Progress(2, quiet=True) as silent:
+        for what in ("one", "two"):
+            progress.at(what)
+            silent.at(what)
+    assert capsys.readouterr().err.splitlines() == ["0 of 2 done, at one", "1 of 2 done, at two"]

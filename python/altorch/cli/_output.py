@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +41,9 @@ def print_table(
 
 
 class Progress:
-    """A progress bar on standard error, if that is a terminal."""
+    """A progress bar on standard error; if that is no terminal, a line every LINE_EVERY seconds."""
+
+    LINE_EVERY = 30
 
     def __init__(self, steps: int, quiet: bool = False) -> None:
         from rich.console import Console
@@ -50,7 +54,8 @@ class Progress:
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
         self._bar = Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
         self._task = self._bar.add_task("", total=steps)
-        self._begun = False
+        self._steps, self._done = steps, -1  # before the first one begins
+        self._next_line = time.monotonic() + self.LINE_EVERY if self._bar.disable and not quiet else math.inf
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -60,8 +65,11 @@ class Progress:
         self._bar.stop()
 
     def at(self, what: object) -> None:
-        self._bar.update(self._task, description=str(what), advance=1 if self._begun else 0)
-        self._begun = True
+        self._bar.update(self._task, description=str(what), advance=0 if self._done < 0 else 1)
+        self._done += 1
+        if time.monotonic() > self._next_line:
+            self._next_line = time.monotonic() + self.LINE_EVERY
+            print(f"{self._done} of {self._steps} done, at {what}", file=sys.stderr, flush=True)
 
     def describe(self, what: str) -> None:
         self._bar.update(self._task, description=what)
