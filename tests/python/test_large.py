@@ -12,23 +12,27 @@ pytestmark = pytest.mark.large
 HUGE = 2**31 + 13  # elements; as uint8 also bytes
 
 
+STEP = 1 << 24
+# 7 and 251 have no common factor: what comes after 251 elements is what was there before.
+PATTERN = ((torch.arange(251 + STEP) * 7) % 251).to(torch.uint8)
+
+
 def pattern(rank, count, start=0):
-    """Bytes that differ by rank and position, so that a piece in the wrong place is seen."""
-    return ((torch.arange(start, start + count) * 7 + 31 * rank) % 251).to(torch.uint8)
+    """At most STEP bytes that differ by rank and position, so that a piece in the wrong place is seen."""
+    first = (start + 83 * rank) % 251
+    return PATTERN[first : first + count]
 
 
 def fill(tensor, rank, start=0):
-    step = 1 << 24
-    for begin in range(0, tensor.numel(), step):
-        part = tensor[begin : begin + step]
+    for begin in range(0, tensor.numel(), STEP):
+        part = tensor[begin : begin + STEP]
         part.copy_(pattern(rank, part.numel(), start + begin))
 
 
 def check(tensor, expected, what):
     """expected(begin, count) gives the right values; compared piece by piece to spare memory."""
-    step = 1 << 24
-    for begin in range(0, tensor.numel(), step):
-        part = tensor[begin : begin + step]
+    for begin in range(0, tensor.numel(), STEP):
+        part = tensor[begin : begin + STEP]
         if not torch.equal(part, expected(begin, part.numel())):
             raise AssertionError(f"{what}: wrong within elements {begin} to {begin + part.numel()}")
 
@@ -59,6 +63,27 @@ def test_send_and_recv(world):
     else:
         dist.recv(tensor, 0)
         check(tensor, lambda begin, n: pattern(0, n, begin), "recv")
+    dist.barrier()
+
+
+@on_ranks(2, deadline=550)
+def test_two_messages_of_one_tag(world):
+    """Each is cut in two where MPI carries it, and both receives are posted before the first piece comes."""
+    count = 2**30 + 13
+    tensors = [torch.zeros(count, dtype=torch.uint8) for _ in range(2)]
+    if world.rank == 0:
+        for start, tensor in enumerate(tensors):
+            fill(tensor, 0, start)
+        dist.barrier()
+        works = [dist.isend(tensor, 1, tag=5) for tensor in tensors]
+    else:
+        works = [dist.irecv(tensor, 0, tag=5) for tensor in tensors]
+        dist.barrier()
+    for work in works:
+        work.wait()
+    if world.rank == 1:
+        for start, tensor in enumerate(tensors):
+            check(tensor, lambda begin, n, start=start: pattern(0, n, start + begin), f"message {start}")
     dist.barrier()
 
 
@@ -109,6 +134,6 @@ def test_more_than_two_gibibytes_of_wider_elements(world):
     tensor[-1] = 10.0 * (world.rank + 1)
     dist.all_reduce(tensor)
     assert tensor[-1].item() == 30.0
-    for begin in range(0, count - 1, 1 << 24):
-        part = tensor[begin : min(begin + (1 << 24), count - 1)]
+    for begin in range(0, count - 1, STEP):
+        part = tensor[begin : min(begin + STEP, count - 1)]
         assert (part == 3.0).all(), begin
