@@ -73,6 +73,7 @@ PeerInfo own_info(const BootstrapOptions& options, const Launcher& launcher, Mpi
       peer.mode = mode_for(library, options, launcher);
     }
     peer.version = library.version;
+    peer.has_fast_network = has_fast_network();
     peer.allows_ofi = library.has_ucx_and_ofi && may_choose_netmod();
     wanted_thread_level();
     const bool is_up = peer.mode == StartMode::kExisting || peer.mode == StartMode::kRunning;

@@ -47,7 +47,7 @@ std::string encode(const PeerInfo& peer) {
         std::to_string(peer.memory.process), std::to_string(peer.memory.address),
         std::to_string(peer.memory.value), std::to_string(peer.free_shared_memory), peer.address,
         std::string(peer.address_is_loopback ? "1" : "0"), peer.cores, peer.network,
-        std::string(peer.allows_ofi ? "1" : "0")}) {
+        std::string(peer.has_fast_network ? "1" : "0"), std::string(peer.allows_ofi ? "1" : "0")}) {
     for (char c : field) text += c == kFieldEnd || c == kPeerInfoEnd ? ' ' : c;
     text += kFieldEnd;
   }
@@ -56,7 +56,7 @@ std::string encode(const PeerInfo& peer) {
 
 PeerInfo decode_peer_info(const std::string& text) {
   const std::vector<std::string> fields = split(text, kFieldEnd);
-  if (fields.size() != 14) {
+  if (fields.size() != 15) {
     throw Error(ErrorKind::kInternal,
                 "The ranks run different versions of altorch: install the same one everywhere.");
   }
@@ -77,7 +77,8 @@ PeerInfo decode_peer_info(const std::string& text) {
   peer.address_is_loopback = fields[10] == "1";
   peer.cores = fields[11];
   peer.network = fields[12];
-  peer.allows_ofi = fields[13] == "1";
+  peer.has_fast_network = fields[13] == "1";
+  peer.allows_ofi = fields[14] == "1";
   return peer;
 }
 

@@ -31,9 +31,10 @@ struct PeerInfo {
   std::uint64_t free_shared_memory = 0;
   std::string address;  // on the route to the master; empty when unknown
   bool address_is_loopback = true;
-  std::string cores;        // usable_cores()
-  std::string network;      // host_namespace("net")
-  bool allows_ofi = false;  // its MPICH has ucx and ofi, and altorch may choose: may_choose_netmod()
+  std::string cores;              // usable_cores()
+  std::string network;            // host_namespace("net")
+  bool has_fast_network = false;  // has_fast_network()
+  bool allows_ofi = false;        // its MPICH has ucx and ofi, and altorch may choose: may_choose_netmod()
 };
 
 std::string encode(const PeerInfo& peer);

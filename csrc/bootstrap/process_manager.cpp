@@ -53,8 +53,7 @@ void prepare_network(ScopedEnvironment& environment, const Topology& topology, b
   if (topology.uses_ofi) environment.set_default("MPIR_CVAR_CH4_NETMOD", "ofi");
   // MPICH's ofi prefers this deprecated provider to tcp, and MPI_Init hangs between nodes with
   // bridges. HPE's MPI chooses for Slingshot by itself.
-  if ((topology.uses_ofi || !interface.empty()) && !has_slingshot())
-    environment.set_default("FI_PROVIDER", "^sockets");
+  if (!has_slingshot()) environment.set_default("FI_PROVIDER", "^sockets");
   if (interface.empty()) return;
   environment.set_default("UCX_NET_DEVICES", ucx_devices(interface));
   environment.set_default("FI_TCP_IFACE", interface);
@@ -150,7 +149,9 @@ class PmixManager : public ProcessManager {
     prepare_network(environment, topology_, /*open_mpi=*/true);
     prepare_split_host(environment, topology_);
     // Without it, Open MPI ends this process with exit code 14 when a peer's connection breaks.
-    environment.set_default("OMPI_MCA_mpi_ft_enable", "1");
+    // With it, Open MPI 5 takes neither UCX nor libfabric's matching (its file ft-mpi says
+    // pml=ob1), so that InfiniBand, RoCE, EFA and Slingshot would lie idle.
+    if (!topology_.has_fast_network) environment.set_default("OMPI_MCA_mpi_ft_enable", "1");
     if (!topology_.memory_is_readable) environment.set_default("OMPI_MCA_smsc", "^cma");
     prepare_crowd(environment, topology_);
   }

@@ -72,7 +72,7 @@ bool is_near_network(const std::string& cores, const std::string& sys) {
   });
 }
 
-bool has_fast_network() { return !names_in("/sys/class/infiniband").empty() || has_slingshot(); }
+bool has_fast_network() { return !active_rdma_ports().empty() || has_slingshot(); }
 
 bool may_choose_netmod() {
   const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };

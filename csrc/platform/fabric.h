@@ -17,7 +17,7 @@ bool has_slingshot();
 // that holds all of `cores` (platform/cores.h). False if sysfs names no NUMA node for the device.
 bool is_near_network(const std::string& cores, const std::string& sys = "/sys");
 
-// Whether there is a device of InfiniBand, RoCE, EFA or Slingshot.
+// Whether there is an active port of InfiniBand, RoCE or EFA, or a Slingshot device.
 bool has_fast_network();
 
 // Whether this node has Ethernet alone, and its user selects neither MPICH's netmod nor what UCX

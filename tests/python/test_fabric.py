@@ -337,13 +337,25 @@ def test_altorch_names_active_ports_and_the_interface(tree):
     assert not _fabric_devices.default_interface(tree.root / "nowhere")
 
 
+def test_open_mpi_tolerates_faults_where_no_fast_port_is_active(tree):
+    def sets():
+        return _fabric_probe.altorch_sets(_fabric_devices.ports(tree.root), "eth0", {}, open_mpi=True)
+
+    tree.rdma("mlx5_0", 1, state="1: DOWN")
+    assert sets()["OMPI_MCA_mpi_ft_enable"] == "1"
+    tree.rdma("mlx5_0", 2)
+    assert "OMPI_MCA_mpi_ft_enable" not in sets()
+
+
 def test_altorch_chooses_the_netmod_on_ethernet_alone(tree):
     may_choose = _fabric_probe.may_choose_netmod
     ethernet = [port for port in _fabric_devices.ports(tree.root) if port.fabric == _fabric_devices.ETHERNET]
     assert may_choose(ethernet, {"FI_PROVIDER": "tcp"})
     for name in ("MPIR_CVAR_CH4_NETMOD", "UCX_TLS", "UCX_NET_DEVICES"):
         assert not may_choose(ethernet, {name: "ucx"})
-    tree.rdma("mlx5_0", 1)
+    tree.rdma("mlx5_0", 1, state="2: INIT")
+    assert may_choose(_fabric_devices.ports(tree.root), {})
+    tree.rdma("mlx5_0", 2)
     assert not may_choose(_fabric_devices.ports(tree.root), {})
 
 

@@ -40,8 +40,9 @@ def gather(
     answer = probe.Answer("", reason or "there is no MPI library", 0.0)
     if library is not None:
         may_choose = bool(interface) and probe.may_choose_netmod(found, os.environ)
-        fast = any(port.fabric != devices.ETHERNET for port in found)
-        words = [word for word, holds in (("fast", fast), ("choose", may_choose)) if holds]
+        words = [
+            word for word, holds in (("fast", probe.has_fast_network(found)), ("choose", may_choose)) if holds
+        ]
         answer = probe.ask(library, probe.environment_of_probe(os.environ, sets, library), words)
         if may_choose and {"ucx", "ofi"} <= {*taking.read(answer.output).netmods}:
             sets["MPIR_CVAR_CH4_NETMOD"] = "ofi"

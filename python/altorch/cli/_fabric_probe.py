@@ -64,6 +64,8 @@ def altorch_sets(
         values["FI_PROVIDER"] = "^sockets"
     if open_mpi:
         values["OMPI_MCA_btl_tcp_if_include"] = interface
+        if not has_fast_network(found):
+            values["OMPI_MCA_mpi_ft_enable"] = "1"
     return {name: value for name, value in values.items() if name not in environment}
 
 
@@ -103,10 +105,18 @@ def environment_of_probe(
     }
 
 
+def has_fast_network(found: list[Port]) -> bool:
+    """As csrc/platform/fabric.cpp."""
+    return any(
+        port.fabric == SLINGSHOT or (port.fabric != ETHERNET and port.state in ("active", ""))
+        for port in found
+    )
+
+
 def may_choose_netmod(found: list[Port], environment: Mapping[str, str]) -> bool:
     """Whether altorch chooses MPICH's netmod, as csrc/platform/fabric.cpp."""
     chosen = {"MPIR_CVAR_CH4_NETMOD", "UCX_TLS", "UCX_NET_DEVICES"} & {*environment}
-    return not chosen and all(port.fabric == ETHERNET for port in found)
+    return not chosen and not has_fast_network(found)
 
 
 def selected_network_fails(library: Path, environment: Mapping[str, str]) -> str:

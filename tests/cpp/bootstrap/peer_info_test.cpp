@@ -29,6 +29,7 @@ PeerInfo example() {
   peer.address_is_loopback = false;
   peer.cores = "0-3,8";
   peer.network = "boot/net:[1]";
+  peer.has_fast_network = true;
   peer.allows_ofi = true;
   return peer;
 }
@@ -47,6 +48,7 @@ TEST(PeerInfo, SurvivesTheStore) {
   EXPECT_FALSE(peer.address_is_loopback);
   EXPECT_EQ(peer.cores, "0-3,8");
   EXPECT_EQ(peer.network, "boot/net:[1]");
+  EXPECT_TRUE(peer.has_fast_network);
   EXPECT_TRUE(peer.allows_ofi);
 }
 
