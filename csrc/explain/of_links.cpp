@@ -30,7 +30,7 @@ Explanation explain_window(const Question& question, const Operation& asked) {
     if (taken && row.carrier == taken->name) continue;
     const bool named_only = row.limits.only == Only::kNamed;
     said.others.push_back({std::string(row.carrier), named_only ? calls_of(row)
-                                                     : !serves(row.carrier, question)
+                                                     : !taken || !serves(row.carrier, question)
                                                          ? row.needs
                                                          : "an earlier one serves"});
   }

@@ -486,6 +486,8 @@ def test_explain_what_is_chosen_once():
     on_gpus = document("explain", "window", "--device", "cuda")
     assert on_gpus["route"] == "peer" and "ALTORCH_ROUTE" in on_gpus["routes_not_taken"]["nccl"]
     assert document("explain", "window", "--device", "cuda", "--nodes", "2")["route"] == "host_relay"
+    too_many = document("explain", "window", "--device", "cuda", "--ranks", "72", "--nodes", "9")
+    assert too_many["route"] == "none" and "at most 64 ranks" in too_many["routes_not_taken"]["host_relay"]
     for wrong in (["--nodes", "0"], ["--algorithm", "ring"], ["--dtype", "nonsense"]):
         assert "altorch explain:" in altorch("explain", "window", *wrong, status=2)
     carriers = [
