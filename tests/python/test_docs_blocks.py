@@ -40,6 +40,7 @@ LISTED_COMMANDS = {
     r"cmake --build .*|(\w+=\S+ )?build/dev/tests/cpp/altorch_tests .*": "C++ tests: make test-cpp",
     r"python -m benchmarks\..*": "needs a machine that does nothing else, for minutes",
     r"torchrun .* -m altorch check --between-nodes": "needs several nodes; test_between_nodes.py cuts a machine",
+    r"torchrun --nnodes 2 .* (-m altorch check|train\.py)": "needs two machines; test_cli.py runs check on one",
     r"torchrun .* --device cuda .*": "needs two GPUs; test_cuda.py, test_tune.py and test_cli.py run the commands",
     r"(\w+=\S+ )+torchrun --nproc-per-node \d train\.py": "train.py is the reader's; test_serve.py and test_tune.py "
     "set the variables",
