@@ -73,15 +73,10 @@ void DesyncBoard::publish_left(std::uint64_t finished) {
   if (store_->is_hosted()) set(left_key(rank_), std::to_string(finished));
 }
 
-DesyncBoard::Left DesyncBoard::left(int peer) {
+std::optional<std::uint64_t> DesyncBoard::left(int peer) {
   std::uint64_t finished = 0;
-  try {
-    std::istringstream stream(store_->try_get(left_key(peer)).value_or(""));
-    if (stream >> finished) return {finished};
-    return {};
-  } catch (const std::exception&) {
-    return {std::nullopt, !store_->is_hosted()};
-  }
+  std::istringstream stream(note(left_key(peer)).value_or(""));
+  return stream >> finished ? std::optional(finished) : std::nullopt;
 }
 
 void DesyncBoard::answer(const CallNote& note) {

@@ -83,13 +83,8 @@ class DesyncBoard {
   }
   // As compare(), but finds only that a peer has closed the group.
   std::optional<Finding> closed();
-  // What a peer finished before it left the group in good order, or nothing. `is_known`: false if
-  // the store has not answered, and may yet.
-  struct Left {
-    std::optional<std::uint64_t> finished = {};
-    bool is_known = true;
-  };
-  Left left(int peer);
+  // What `peer` finished before it left the group in good order, or nothing.
+  std::optional<std::uint64_t> left(int peer);
   // Publishes that a message to or from `peer` waits. Returns whether the peer's end is on a GPU,
   // or nothing if the peer does not wait for it.
   std::optional<bool> compare_message(int peer, bool sends, std::int64_t tag, bool on_gpu);

@@ -18,9 +18,6 @@ constexpr std::chrono::milliseconds kLookEvery{100};
 // At so many looks in a row a peer must be dead. A message that it has sent before may still be in
 // the buffers of its kernel, which a slow network takes a while to empty.
 constexpr int kNearLooks = 2, kFarLooks = 5;
-// So many more while a slow store has not told whether the peer had left in good order. A look
-// takes up to 0.4 s then.
-constexpr int kUnansweredLooks = 6;
 // A process that is being killed loses its memory, at which a transport fails, before its end can
 // be seen.
 constexpr std::chrono::milliseconds kDying{1000};
@@ -164,12 +161,10 @@ std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Wait& w
     ranks = ranks.subspan(static_cast<std::size_t>(operation.root), 1);
   const bool ask_store = wait.looks % 10 == 0;
   auto death = group_.watch()->liveness.check(ranks, ask_store || wait.suspicions == 1);
-  bool is_known = true;
-  if (death && may_end_early(operation)) death = needed_death(operation, is_known);
+  if (death && may_end_early(operation)) death = needed_death(operation);
   wait.suspicions = death ? wait.suspicions + 1 : 0;
-  if (!death) return std::nullopt;
-  const int looks = (death->is_far ? kFarLooks : kNearLooks) + (is_known ? 0 : kUnansweredLooks);
-  return wait.suspicions < looks ? std::nullopt : std::optional(lost(*death));
+  if (!death || wait.suspicions < (death->is_far ? kFarLooks : kNearLooks)) return std::nullopt;
+  return lost(*death);
 }
 
 // A rank may end while others still wait in a call on the host of which it has done its part: it
@@ -181,15 +176,14 @@ bool Watchdog::may_end_early(const Operation& operation) {
                                    : operation.is_message() && operation.root == kAnySource;
 }
 
-std::optional<Liveness::Death> Watchdog::needed_death(const Operation& operation, bool& is_known) {
+std::optional<Liveness::Death> Watchdog::needed_death(const Operation& operation) {
   std::optional<Liveness::Death> first;
   int gone = 0;
   for (int rank = 0; rank < group_.size(); ++rank) {
     const auto death = death_of(group_, rank);
     if (!death) continue;
-    const auto left = finished_by(rank);
-    is_known = left.is_known;
-    if (!left.finished || (operation.is_collective() && operation.sequence > *left.finished)) return death;
+    const auto finished = finished_by(rank);
+    if (!finished || (operation.is_collective() && operation.sequence > *finished)) return death;
     ++gone;
     if (!first) first = death;
   }
@@ -197,12 +191,15 @@ std::optional<Liveness::Death> Watchdog::needed_death(const Operation& operation
   return no_sender ? first : std::nullopt;
 }
 
-DesyncBoard::Left Watchdog::finished_by(int dead) {
+std::optional<std::uint64_t> Watchdog::finished_by(int dead) {
   const std::lock_guard lock(mutex_);
-  if (const auto known = left_.find(dead); known != left_.end()) return {known->second};
-  const DesyncBoard::Left left = group_.board().left(dead);
-  if (left.finished) left_.emplace(dead, *left.finished);
-  return left;
+  auto left = left_.find(dead);
+  if (left == left_.end()) {
+    const auto finished = group_.board().left(dead);
+    if (!finished) return std::nullopt;
+    left = left_.emplace(dead, *finished).first;
+  }
+  return left->second;
 }
 
 std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Wait& wait) {
@@ -252,7 +249,7 @@ std::optional<Error> Watchdog::death_behind(const Error& cause, bool ask_store) 
   if (!death) return std::nullopt;
   for (int rank = 0; rank < group_.size(); ++rank) {
     const auto other = death_of(group_, rank);
-    if (!other || finished_by(rank).finished) continue;
+    if (!other || finished_by(rank)) continue;
     death = other;
     break;
   }

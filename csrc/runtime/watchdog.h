@@ -70,11 +70,10 @@ class Watchdog {
   std::optional<Error> look_for_dead(const Operation& operation, Wait& wait);
   // Whether ranks may end before the operation does.
   static bool may_end_early(const Operation& operation);
-  // The first death of a rank that such an operation still needs. Sets `is_known` to whether the
-  // store has told that the rank did not leave in good order.
-  std::optional<Liveness::Death> needed_death(const Operation& operation, bool& is_known);
-  // What a dead rank of the group had finished when it left in good order.
-  DesyncBoard::Left finished_by(int dead);
+  // The first death of a rank that such an operation still needs.
+  std::optional<Liveness::Death> needed_death(const Operation& operation);
+  // What a dead rank of the group had finished when it left in good order, or nothing.
+  std::optional<std::uint64_t> finished_by(int dead);
   std::optional<Error> closed_by_peer(const Operation& operation, Wait& wait);
   // The death of a peer, if that is what the error comes from.
   std::optional<Error> death_behind(const Error& cause, bool ask_store);

@@ -115,29 +115,10 @@ TEST(DesyncBoard, PassesOnThatTheGroupIsClosedWhateverTheCall) {
 TEST(DesyncBoard, TellsWhatARankThatHasLeftHadFinished) {
   auto store = std::make_shared<MapStore>();
   DesyncBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
-  EXPECT_FALSE(first.left(1).finished);
+  EXPECT_FALSE(first.left(1));
   second.publish_left(7);
-  EXPECT_EQ(first.left(1).finished, std::optional<std::uint64_t>(7));
-  EXPECT_FALSE(second.left(0).finished);
-  EXPECT_TRUE(second.left(0).is_known);
-}
-
-// A store that is slow may tell later; one whose host has gone does not.
-TEST(DesyncBoard, KnowsWhetherARankThatLeftMayStillBeTold) {
-  struct Silent : MapStore {
-    std::optional<std::string> try_get(const std::string&) override {
-      throw Error(ErrorKind::kTransport, "no answer");
-    }
-    bool is_hosted() override { return hosted; }
-    bool hosted = true;
-  };
-  auto store = std::make_shared<Silent>();
-  DesyncBoard board(store, "g", 0, 2);
-  for (const bool hosted : {true, false}) {
-    store->hosted = hosted;
-    EXPECT_FALSE(board.left(1).finished);
-    EXPECT_EQ(board.left(1).is_known, !hosted);
-  }
+  EXPECT_EQ(first.left(1), std::optional<std::uint64_t>(7));
+  EXPECT_FALSE(second.left(0));
 }
 
 TEST(DesyncBoard, TellsWhereTheOtherEndOfAMessageIs) {

@@ -123,45 +123,6 @@ TEST(Watchdog, NamesTheDeadPeerBehindATransportsError) {
   }
 }
 
-// Rank 1 has done its part and has left in good order, as the store tells after `silent` requests.
-std::optional<Error> seen_behind_a_slow_store(int silent) {
-  struct Slow : MapStore {
-    std::optional<std::string> try_get(const std::string& key) override {
-      if (key == "board/left/1" && --silent >= 0) throw Error(ErrorKind::kTransport, "no answer");
-      return MapStore::try_get(key);
-    }
-    int silent = 0;
-  };
-  auto store = std::make_shared<Slow>();
-  store->silent = silent;
-  store->set("board/left/1", "1");
-  store->set("death/1", "1");
-  store->add("deaths", 1);
-  LivenessSettings settings;
-  settings.store = store;
-  settings.members = {{0, ProcessId::own()}, {1, {"another-host/pid:[1]", 77}}};
-  Communicator communicator(Membership{"test", {0, 1}, store, std::make_shared<JobWatch>("job", settings)},
-                            std::make_unique<MessageLinks>("loopback", std::make_unique<FailingChannel>()));
-  std::vector<float> values(8, 1.0f);
-  Operation operation = all_reduce_of(communicator, values, DType::kFloat32);
-  communicator.append_to_history(operation);
-  auto now = Watchdog::Clock::now();
-  Wait wait = communicator.watchdog().begin_wait(operation);
-  for (int look = 0; look < 30; ++look) {
-    now += std::chrono::milliseconds(100);
-    if (auto error = communicator.watchdog().look_for_dead_only(operation, wait, now)) return error;
-  }
-  return std::nullopt;
-}
-
-TEST(Watchdog, WaitsForASlowStoreBeforeItCallsARankLost) {
-  EXPECT_FALSE(seen_behind_a_slow_store(0));
-  EXPECT_FALSE(seen_behind_a_slow_store(9));
-  const auto error = seen_behind_a_slow_store(1000);
-  ASSERT_TRUE(error);
-  EXPECT_EQ(error->kind(), ErrorKind::kPeerLost);
-}
-
 // Nothing is ever sent; a look says that the peer has gone.
 class ForsakenChannel : public FailingChannel {
  public:
