@@ -175,7 +175,7 @@ class GpuWorld {
       };
       Operation first = staged::operation_of(OpKind::kBarrier, nullptr, nullptr, 0);
       FakeNccl::hide_from_this_thread(!here.has_nccl);
-      GpuRoutes routes(group, first, std::chrono::seconds(20), std::move(options));
+      GpuRoutes routes(group, first, std::chrono::seconds(100), std::move(options));
       const Registered registered(*this, routes);
       GpuRank me{rank, size(), group, routes, device, device.make_stream()};
       body(me);
