@@ -33,7 +33,7 @@ struct PeerInfo {
   bool address_is_loopback = true;
   std::string cores;              // usable_cores()
   std::string network;            // host_namespace("net")
-  bool has_fast_network = false;  // has_fast_network()
+  bool has_fast_network = false;  // its node: platform/fabric.h
   bool allows_ofi = false;        // its MPICH has ucx and ofi, and altorch may choose: may_choose_netmod()
 };
 

@@ -150,7 +150,8 @@ class PmixManager : public ProcessManager {
     prepare_split_host(environment, topology_);
     // Without it, Open MPI ends this process with exit code 14 when a peer's connection breaks.
     // With it, Open MPI 5 takes neither UCX nor libfabric's matching (its file ft-mpi says
-    // pml=ob1), so that InfiniBand, RoCE, EFA and Slingshot would lie idle.
+    // pml=ob1), so that InfiniBand, RoCE, EFA and Slingshot would lie idle. Ranks must choose
+    // alike.
     if (!topology_.has_fast_network) environment.set_default("OMPI_MCA_mpi_ft_enable", "1");
     if (!topology_.memory_is_readable) environment.set_default("OMPI_MCA_smsc", "^cma");
     prepare_crowd(environment, topology_);

@@ -96,7 +96,7 @@ Topology topology_of(const BootstrapOptions& options, const PeerTable& table) {
   check_shared_memory(table.peers, nodes);
   topology.splits_a_host = splits_a_host(table.peers);
   topology.more_ranks_than_cores = has_more_ranks_than_cores(table.peers, nodes, options.rank);
-  topology.has_fast_network = std::any_of(table.peers.begin(), table.peers.end(),
+  topology.has_fast_network = std::all_of(table.peers.begin(), table.peers.end(),
                                           [](const PeerInfo& peer) { return peer.has_fast_network; });
   topology.uses_ofi = uses_ofi(table.peers, topology.node_count);
   if (topology.node_count > 1) {

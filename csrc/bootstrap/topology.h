@@ -21,7 +21,7 @@ struct Topology {
   bool memory_is_readable = true;      // cross-memory attach works everywhere
   bool more_ranks_than_cores = false;  // on this node
   bool splits_a_host = false;  // ranks of one network and kernel that cannot share memory: users, containers
-  bool has_fast_network = false;  // on some node
+  bool has_fast_network = false;  // on all nodes
   bool uses_ofi = false;          // altorch selects MPICH's netmod ofi; the same on all ranks
   std::string interface;          // towards the other nodes; empty on one node, and when it is not known
 

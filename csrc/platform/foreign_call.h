@@ -22,7 +22,7 @@ class ForeignCall {
     int rank = -1;
     auto operator<=>(const Peer&) const = default;
   };
-  // `is_watched`: false marks nothing. `peer`: whom the call may wait for as long as it lives.
+  // `is_watched`: false marks nothing. `peer`: the call may block while that rank lives.
   explicit ForeignCall(bool is_watched) : ForeignCall(is_watched, Peer()) {}
   ForeignCall(bool is_watched, const Peer& peer) : own_(is_watched ? &own() : nullptr) {
     if (own_) {

@@ -9,7 +9,7 @@
 
 namespace altorch {
 
-// What the watch of a job knows (health/liveness.h).
+// What the watch of a job knows: LivenessMonitor (health/liveness_monitor.h).
 class KnownDeaths {
  public:
   virtual ~KnownDeaths() = default;
@@ -26,7 +26,7 @@ class PeerDeaths {
 
   bool include(int rank) const { return watch_ && watch_->is_dead(job_rank(rank)); }
   int job_rank(int rank) const { return job_ranks_[static_cast<std::size_t>(rank)]; }
-  // Two watches of a process may give different ranks the same number.
+  // To be compared by address: two watches of a process may give different ranks the same number.
   const KnownDeaths* watch() const { return watch_.get(); }
 
  private:

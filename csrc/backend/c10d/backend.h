@@ -129,8 +129,8 @@ class AlBackend : public c10d::Backend {
   // reconfigure() has replaced this group: calls under way fail, and peers do not wait for this
   // rank. Idempotent.
   void close_for_reconfigure();
-  // As shutdown(), for a group that the program only drops: it may have been ended by an exception,
-  // so it writes nothing of what this rank has finished. Idempotent.
+  // For a group that the program drops without destroy_process_group(), perhaps after an exception.
+  // Unlike shutdown(), it does not publish what this rank has finished. Idempotent.
   void end();
 
   // Release the memory that the group has taken on this rank's GPU, and take it back. GpuRoutes

@@ -102,7 +102,7 @@ class ReconfigurableBackend : public c10d::Backend {
   void replace(const Asked& asked);
   // Ends the reconfigure() that another thread is in.
   void interrupt(const char* why);
-  // There will be no other generation. Returns the last.
+  // Refuses later reconfigure() calls. Returns the current backend, or null.
   c10::intrusive_ptr<AlBackend> close();
 
   const std::string name_;

@@ -46,6 +46,8 @@ def gather(
         answer = probe.ask(library, probe.environment_of_probe(os.environ, sets, library), words)
         if may_choose and {"ucx", "ofi"} <= {*taking.read(answer.output).netmods}:
             sets["MPIR_CVAR_CH4_NETMOD"] = "ofi"
+        if "Open MPI v5" not in taking.read(answer.output).library:
+            sets.pop("OMPI_MCA_mpi_ft_enable", None)
         if answer.failure:
             answer = answer._replace(failure=": ".join((answer.failure, *probe.last_line(answer.output))))
     return document(Machine(found, os.environ, root), answer, sets)

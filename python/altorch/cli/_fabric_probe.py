@@ -64,7 +64,7 @@ def altorch_sets(
         values["FI_PROVIDER"] = "^sockets"
     if open_mpi:
         values["OMPI_MCA_btl_tcp_if_include"] = interface
-        if not has_fast_network(found):
+        if not has_fast_network(found):  # Open MPI 5, and if no other node has one
             values["OMPI_MCA_mpi_ft_enable"] = "1"
     return {name: value for name, value in values.items() if name not in environment}
 
