@@ -132,6 +132,15 @@ bool RelayedWindow::send_on(Peer& peer) {
   return peer.sent.size() > before;
 }
 
+bool RelayedWindow::has_unsent(const Peer& peer) const {
+  for (int lane = 0; lane < StagedBoard::kLanes; ++lane)
+    if (board_.asked(rank_, lane, peer.rank).reached(peer.asked[static_cast<std::size_t>(lane)] + 1))
+      return true;
+  for (std::size_t slot = 0; slot < kSignalSlots; ++slot)
+    if (count_of(board_signal(peer.rank, rank_, static_cast<int>(slot))) != peer.signals[slot]) return true;
+  return false;
+}
+
 bool RelayedWindow::receive(Peer& peer) {
   bool moved = false;
   for (int turn = 0; turn < kMaxReceived && peer.step != Step::kEnded; ++turn) {
@@ -227,8 +236,10 @@ bool RelayedWindow::close(bool agreed) {
 void RelayedWindow::leave(bool agreed) {
   const std::lock_guard lock(relaying_);
   if (std::exchange(closed_, true)) return;
-  // It has not been opened on all ranks: they know nothing of it.
-  if (!agreed && !has_served_) return;
+  // Nothing of it was used or served. It may not have been opened on all ranks, which then know
+  // nothing of it. A program that has used it may be faster than the first serve().
+  const auto is_unused = [&](const Peer& peer) { return !has_unsent(peer); };
+  if (!agreed && !has_served_ && std::ranges::all_of(peers_, is_unused)) return;
   try {
     if (!is_aborted()) relay();
     for (Peer& peer : peers_) {

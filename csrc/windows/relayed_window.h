@@ -65,6 +65,8 @@ class RelayedWindow : public DeviceWindow {
   bool relay();
   bool collect(Peer& peer);
   bool send_on(Peer& peer);
+  // Whether this rank's streams have written something for the peer that is not sent yet.
+  bool has_unsent(const Peer& peer) const;
   bool receive(Peer& peer);
   // False: the message is invalid.
   bool accept(Peer& peer);
