@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,16 +13,19 @@ from harness import on_ranks
 pytestmark = pytest.mark.large
 HUGE = 2**31 + 13  # elements; as uint8 also bytes
 
-
 STEP = 1 << 24
-# 7 and 251 have no common factor: what comes after 251 elements is what was there before.
-PATTERN = ((torch.arange(251 + STEP) * 7) % 251).to(torch.uint8)
+
+
+@cache
+def table():
+    """It repeats itself after 251 elements, for 7 and 251 have no common factor."""
+    return ((torch.arange(251 + STEP) * 7) % 251).to(torch.uint8)
 
 
 def pattern(rank, count, start=0):
     """At most STEP bytes that differ by rank and position, so that a piece in the wrong place is seen."""
     first = (start + 83 * rank) % 251
-    return PATTERN[first : first + count]
+    return table()[first : first + count]
 
 
 def fill(tensor, rank, start=0):

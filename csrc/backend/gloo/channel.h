@@ -16,8 +16,8 @@ namespace altorch::backend {
 class GlooChannel final : public Channel {
  public:
   // `group`: an id that is the same on all its ranks, and no other group's; `job_ranks`: of its
-  // members, all in the mesh, this process at `rank`. cancel() does not
-  // wait for ranks that `deaths` reports as dead.
+  // members, all in the mesh, this process at `rank`. cancel() does not wait for ranks that
+  // `deaths` reports as dead.
   GlooChannel(std::shared_ptr<GlooMesh> mesh, std::uint64_t group, int rank,
               const std::vector<int>& job_ranks, std::shared_ptr<const KnownDeaths> deaths);
   ~GlooChannel() override;

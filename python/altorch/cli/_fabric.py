@@ -44,9 +44,10 @@ def gather(
             word for word, holds in (("fast", probe.has_fast_network(found)), ("choose", may_choose)) if holds
         ]
         answer = probe.ask(library, probe.environment_of_probe(os.environ, sets, library), words)
-        if may_choose and {"ucx", "ofi"} <= {*taking.read(answer.output).netmods}:
+        taken = taking.read(answer.output)
+        if may_choose and {"ucx", "ofi"} <= {*taken.netmods}:
             sets["MPIR_CVAR_CH4_NETMOD"] = "ofi"
-        if "Open MPI v5" not in taking.read(answer.output).library:
+        if "Open MPI v5" not in taken.library:
             sets.pop("OMPI_MCA_mpi_ft_enable", None)
         if answer.failure:
             answer = answer._replace(failure=": ".join((answer.failure, *probe.last_line(answer.output))))

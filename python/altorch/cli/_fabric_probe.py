@@ -51,11 +51,7 @@ def altorch_sets(
     """What altorch sets in a job whose other nodes are reached over `interface`, where the user has not."""
     if not interface:
         return {}
-    rdma = [
-        port.name
-        for port in found
-        if port.fabric not in (ETHERNET, SLINGSHOT) and port.state in ("active", "")
-    ]
+    rdma = [port.name for port in found if _is_usable_rdma(port)]
     values = {
         "UCX_NET_DEVICES": ",".join([*rdma, interface]),
         "FI_TCP_IFACE": interface,
@@ -105,12 +101,13 @@ def environment_of_probe(
     }
 
 
+def _is_usable_rdma(port: Port) -> bool:
+    return port.fabric not in (ETHERNET, SLINGSHOT) and port.state in ("active", "")
+
+
 def has_fast_network(found: list[Port]) -> bool:
     """As csrc/platform/fabric.cpp."""
-    return any(
-        port.fabric == SLINGSHOT or (port.fabric != ETHERNET and port.state in ("active", ""))
-        for port in found
-    )
+    return any(port.fabric == SLINGSHOT or _is_usable_rdma(port) for port in found)
 
 
 def may_choose_netmod(found: list[Port], environment: Mapping[str, str]) -> bool:
